@@ -14,7 +14,7 @@ See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -22,7 +22,7 @@ from ...errors import PlanError
 from ..cost.link_queue import NEVER, LinkQueue
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import Pair, possible
-from ..program import Buffer, Mode, Program, Step
+from ..program import Access, Buffer, Mode, Program, Step
 from ..remat.candidates import RematCandidates
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
@@ -64,6 +64,37 @@ class Evictions:
     evicted: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class Tracked:
+    """Follow one buffer through a pass.
+
+    Attributes:
+        size: bytes that it takes from memory (whole pages, say).
+        copied: bytes of a copy of it over the link.
+        uses: (step, mode, whether on the host), in order; `cursor`: index of the next one.
+        outlives: its last value must survive the program.
+        where: on the device, on the host, or gone.
+        clean: the host has its value.
+        maker: the step that made its value; None: it is from before the program, or from a host step.
+        last_at: position of its last use in `Evictions.order`.
+        readers: dropped steps whose rematerialization reads it.
+    """
+
+    size: int
+    copied: int
+    outlives: bool
+    uses: list[tuple[int, Mode, bool]] = field(default_factory=list)
+    cursor: int = 0
+    where: int = _GONE
+    clean: bool = False
+    maker: int | None = None
+    last_at: int = -1
+    readers: set[int] = field(default_factory=set)
+
+
+_Choice = tuple[int, int, float, int, int | None]  # buffer, `_ON_HOST` or `_GONE`, cost in s, next reader, successor
+
+
 class EvictionPass:
     """Follow a program once (`run`) and decide evictions.
 
@@ -93,24 +124,17 @@ class EvictionPass:
         self.search = search
         self.constraints, self.checkpoints, self.remat_cost = constraints, checkpoints, remat_cost
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
-        self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
-        self.copied = {b: buffer.copied for b, buffer in buffers.items()}  # bytes over the link
         self.n = len(program.steps)
         self.times = [0.0, *accumulate(costs.steps)]  # seconds: start of each step, without stalls and remat
-        self.uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
+        self.buffers = buffers
+        size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
+        self.tracked = {b: Tracked(size[b], x.copied, b in program.live_out) for b, x in buffers.items()}
         for s, step in enumerate(program.steps):
             for a in step.accesses:
-                if a.buffer in self.uses:
-                    self.uses[a.buffer].append((s, a.mode, step.host))
-        self.buffers = buffers
-        self.cursor = dict.fromkeys(buffers, 0)  # index of the next use in `uses`
-        self.where = dict.fromkeys(buffers, _GONE)
-        self.clean: dict[int, bool] = {}
-        self.maker: dict[int, int] = {}
-        self.last_at = dict.fromkeys(buffers, -1)  # position in `order` of the last use
-        self.remat_readers: dict[int, set[int]] = {b: set() for b in buffers}  # dropped steps whose remat reads it
+                if a.buffer in self.tracked:
+                    self.tracked[a.buffer].uses.append((s, a.mode, step.host))
         self.dropped: dict[int, int] = {}  # step -> the step before which it is rematerialized at the latest
-        self.on: set[int] = set()
+        self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
@@ -118,17 +142,17 @@ class EvictionPass:
         self.weight: dict[int, float] = {}  # root of such a set -> seconds to rematerialize its steps
         self.found = Evictions()
         self.links = LinkQueue(costs, self.times, self.times[self._peak()] if search.copies_in_after_peak else 0.0)
-        for b, uses in self.uses.items():
-            if uses and uses[0][1] is not Mode.OVERWRITE:
-                self.where[b], self.clean[b] = _ON_HOST, True
+        for x in self.tracked.values():
+            if x.uses and x.uses[0][1] is not Mode.OVERWRITE:
+                x.where, x.clean = _ON_HOST, True
 
     def _peak(self) -> int:
         """Return the step with the most live bytes if nothing were evicted."""
         change = [0] * (self.n + 1)
-        for b, uses in self.uses.items():
-            if uses:
-                change[uses[0][0]] += self.size[b]
-                change[uses[-1][0] + 1] -= self.size[b]
+        for x in self.tracked.values():
+            if x.uses:
+                change[x.uses[0][0]] += x.size
+                change[x.uses[-1][0] + 1] -= x.size
         loads = list(accumulate(change))
         return max(range(len(loads)), key=loads.__getitem__)
 
@@ -143,12 +167,13 @@ class EvictionPass:
         Returns:
             The program's length if the value is only needed after the program, NEVER if it is dead.
         """
-        uses, at = self.uses[b], self.cursor[b] + skip
-        if at < len(uses):
-            soon = uses[at][0] if uses[at][1] is not Mode.OVERWRITE else NEVER
+        x = self.tracked[b]
+        at = x.cursor + skip
+        if at < len(x.uses):
+            soon = x.uses[at][0] if x.uses[at][1] is not Mode.OVERWRITE else NEVER
         else:
-            soon = self.n if b in self.program.live_out else NEVER
-        for s in self.remat_readers[b]:
+            soon = self.n if x.outlives else NEVER
+        for s in x.readers:
             if s != but:
                 soon = min(soon, self.dropped[s])
         return soon
@@ -157,7 +182,7 @@ class EvictionPass:
     def run(self) -> Evictions:
         """Follow all steps and return the decisions. Raises DoesNotFit."""
         for s, step in enumerate(self.program.steps):
-            mine = [a for a in step.accesses if a.buffer in self.uses]
+            mine = [a for a in step.accesses if a.buffer in self.tracked]
             if step.host:
                 self._host_step(s, mine)
                 continue
@@ -169,7 +194,7 @@ class EvictionPass:
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
-                self.cursor[a.buffer] += 1
+                self.tracked[a.buffer].cursor += 1
             if s in self.constraints.again:
                 self._note_rematerialized(self.constraints.again[s])
             self._finish_reuse()
@@ -182,32 +207,31 @@ class EvictionPass:
         return len(self.found.order) - 1
 
     def _used(self, b: int, mode: Mode, s: int, at: int) -> None:
-        self.last_at[b] = at
+        x = self.tracked[b]
+        x.last_at = at
         if mode is not Mode.READ:
-            self.maker[b], self.clean[b] = s, False
+            x.maker, x.clean = s, False
 
-    def _host_step(self, s: int, mine) -> None:
+    def _host_step(self, s: int, mine: Iterable[Access]) -> None:
         """Run a host step: its buffers leave the device before it."""
         at = self._append(s, False)
         for a in mine:
-            b = a.buffer
-            if self.where[b] == _ON_DEVICE:
+            b, x = a.buffer, self.tracked[a.buffer]
+            if x.where == _ON_DEVICE:
                 self._take_off(b, _ON_HOST)
-                self.found.left.add((b, self.last_at[b]))
-            self.cursor[b] += 1
-            self.last_at[b] = at
-            self.where[b], self.clean[b] = _ON_HOST, True
-            self.maker.pop(b, None)
-            if self.wanted(b) == NEVER:
-                self.where[b] = _GONE
+                self.found.left.add((b, x.last_at))
+            x.cursor += 1
+            x.last_at, x.clean, x.maker = at, True, None
+            x.where = _GONE if self.wanted(b) == NEVER else _ON_HOST
 
     def _take_off(self, b: int, to: int) -> None:
-        self.where[b] = to
+        x = self.tracked[b]
+        x.where = to
         self.on.discard(b)
-        self.used -= self.size[b]
+        self.used -= x.size
 
     def _leave_if_dead(self, b: int) -> None:
-        if self.where[b] == _ON_DEVICE and self.wanted(b) == NEVER:
+        if self.tracked[b].where == _ON_DEVICE and self.wanted(b) == NEVER:
             self._take_off(b, _GONE)
 
     def _pairs(self, step: Step, s: int, again: int | None, skip: int) -> list[tuple[Pair, int]]:
@@ -218,7 +242,9 @@ class EvictionPass:
             skip: 1 where the cursors still point at the step's own uses, else 0.
         """
         pairs = [
-            p for p in possible(step, self.buffers) if self.where[p[1]] != _ON_DEVICE and p[0] not in self.needed_soon
+            (old, new)
+            for old, new in possible(step, self.buffers)
+            if self.tracked[new].where != _ON_DEVICE and old not in self.needed_soon
         ]
         return [((old, new), self.wanted(old, skip, again)) for old, new in pairs]
 
@@ -227,14 +253,14 @@ class EvictionPass:
         for (old, new), wanted in pairs:
             if wanted == NEVER and self._may_reuse(old, new):
                 self.reusing[old] = new
-        new = [b for b in dict.fromkeys(ids) if self.where[b] != _ON_DEVICE]
-        self._make_room(sum(self.size[b] for b in new), pinned, s, pairs)
-        for b in new:
-            if self.where[b] == _ON_HOST:
-                self.links.arrived(self.times[min(self.wanted(b), self.n)], self.copied[b])
-            self.where[b] = _ON_DEVICE
+        added = [(b, x) for b in dict.fromkeys(ids) if (x := self.tracked[b]).where != _ON_DEVICE]
+        self._make_room(sum(x.size for _, x in added), pinned, s, pairs)
+        for b, x in added:
+            if x.where == _ON_HOST:
+                self.links.arrived(self.times[min(self.wanted(b), self.n)], x.copied)
+            x.where = _ON_DEVICE
             self.on.add(b)
-            self.used += self.size[b]
+            self.used += x.size
 
     def _may_reuse(self, old: int, new: int) -> bool:
         """Return whether neither buffer takes part in another in-place reuse of this step."""
@@ -244,23 +270,25 @@ class EvictionPass:
         """Remove the old buffers of in-place reuse after the step."""
         for b in self.reusing:
             if self.wanted(b) != NEVER:
-                self.found.left.add((b, self.last_at[b]))
+                self.found.left.add((b, self.tracked[b].last_at))
             self._take_off(b, _GONE)
         self.reusing.clear()
 
     def _gone(self, b: int) -> bool:
-        return self.where.get(b) == _GONE or b in self.reusing
+        x = self.tracked.get(b)
+        return (x is not None and x.where == _GONE) or b in self.reusing
 
     def _restore(self, reads: list[int], s: int, pinned: set[int]) -> None:
         """Rematerialize the values of `reads` that were dropped, and their dropped inputs, before step `s`."""
-        tries = 0
-        todo = [self._maker_of(b, s) for b in reads if self.where[b] == _GONE]
+        tries, tracked = 0, self.tracked
+        todo = [self._maker_of(b, s) for b in reads if tracked[b].where == _GONE]
         while todo:
             r = todo[-1]
-            if all(self.where.get(b) != _GONE for b in self.can.makes[r] if b in reads or self._read_by_remat(b)):
+            made = (b for b in self.can.makes[r] if b in tracked and (b in reads or tracked[b].readers))
+            if all(tracked[b].where != _GONE for b in made):
                 todo.pop()  # done already, for another value
                 continue
-            missing = {self._maker_of(x, s) for x in self.can.reads[r] if x in self.uses and self.where[x] == _GONE}
+            missing = {self._maker_of(b, s) for b in self.can.reads[r] if b in tracked and tracked[b].where == _GONE}
             tries += 1
             if tries > 4 * self.n:
                 raise DoesNotFit  # values are dropped again before they are read
@@ -272,12 +300,8 @@ class EvictionPass:
             self._rematerialize(r, s, pinned)
             self.needed_soon = set()
 
-    def _read_by_remat(self, b: int) -> bool:
-        """Return whether the rematerialization of a dropped step reads `b`."""
-        return bool(self.remat_readers.get(b))
-
     def _maker_of(self, b: int, s: int) -> int:
-        maker = self.maker.get(b)
+        maker = self.tracked[b].maker
         if maker is None or maker not in self.can.valid_until:
             raise PlanError(
                 f"step {self.program.steps[s].name} reads a value that no step wrote", fix="this is a planner bug"
@@ -286,10 +310,12 @@ class EvictionPass:
 
     def _rematerialize(self, r: int, s: int, pinned: set[int]) -> None:
         """Run step `r` again before step `s`, once its inputs are restored. pinned: buffers that must not leave."""
-        mine = [a for a in self.can.remats[r].accesses if a.buffer in self.uses]
+        mine = [a for a in self.can.remats[r].accesses if a.buffer in self.tracked]
         ids = {a.buffer for a in mine}
         pairs = [p for p in self._pairs(self.can.remats[r], s, r, 0) if p[0][0] not in pinned]
-        self._admit([a.buffer for a in mine], ids | {b for b in pinned if self.where[b] == _ON_DEVICE}, s, pairs)
+        self._admit(
+            [a.buffer for a in mine], ids | {b for b in pinned if self.tracked[b].where == _ON_DEVICE}, s, pairs
+        )
         at = self._append(r, True)
         for a in mine:
             self._used(a.buffer, a.mode, r, at)
@@ -304,53 +330,63 @@ class EvictionPass:
             return
         root = self._root(r)
         self.weight[root] -= self.costs.again[r]
-        for x in self.can.reads[r]:
-            if x in self.remat_readers:
-                self.remat_readers[x].discard(r)
-                if self.where[x] == _ON_DEVICE and x not in {a.buffer for a in self.can.remats[r].accesses}:
-                    self._leave_if_dead(x)
+        touched = {a.buffer for a in self.can.remats[r].accesses}
+        for b in self.can.reads[r]:
+            if b in self.tracked:
+                self.tracked[b].readers.discard(r)
+                if b not in touched:
+                    self._leave_if_dead(b)
 
     # -- eviction ------------------------------------------------------------------------------------------------------
     def _make_room(self, nbytes: int, pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
         """Evict until `nbytes` more fit. An old buffer of `pairs` may be dropped after the step for in-place reuse."""
-        while (short := self.used + nbytes - sum(self.size[b] for b in self.reusing.values()) - self.limit) > 0:
+        while (short := self.used + nbytes - sum(self.tracked[b].size for b in self.reusing.values()) - self.limit) > 0:
             now = self.times[s] + self.links.late
             choice = self._cheapest(pinned, s, now, pairs, short)
             if choice is None:
                 raise DoesNotFit
             self._evict(*choice, s, now)
 
-    def _cheapest(self, pinned: set[int], s: int, now: float, pairs, short: int):
-        """Return the cheapest eviction: (buffer, way, cost in seconds, next step that reads it, successor in place).
-
-        short: bytes that are missing. Returns None where nothing can leave."""
-        best, choice, starts = None, None, self.times[s] - 1e-6
-        candidates = (b for b in self.on if b not in pinned)
-        found = [(b, None, wanted := self.wanted(b), *self._price(b, now, wanted)) for b in candidates]
-        for (old, new), wanted in pairs if self.search.evict_in_place else ():
-            if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and self.where[old] == _ON_DEVICE:
-                price = self._remat_price(old, wanted)
-                found.append((old, new, wanted, price, None if price is None else _GONE))
-        for b, successor, wanted, price, way in found:
-            if way is None:
-                continue
-            useful = min(self.size[b], short + self.rules.surplus_weight * (self.size[b] - short))
+    def _cheapest(
+        self, pinned: set[int], s: int, now: float, pairs: Sequence[tuple[Pair, int]], short: int
+    ) -> _Choice | None:
+        """Return the cheapest eviction, None where nothing can leave. short: bytes that are missing."""
+        starts, surplus = self.times[s] - 1e-6, self.rules.surplus_weight
+        best: tuple[bool, float, float] | None = None
+        choice: _Choice | None = None
+        for b, successor, wanted, price, way in self._candidates(pinned, now, pairs):
+            size = self.tracked[b].size
+            useful = min(size, short + surplus * (size - short))
             area = useful * (self.times[min(wanted, self.n)] - starts)
             score = (b in self.needed_soon, price / area, -area)
             if best is None or score < best:
                 best, choice = score, (b, way, price, wanted, successor)
         return choice
 
+    def _candidates(
+        self, pinned: set[int], now: float, pairs: Sequence[tuple[Pair, int]]
+    ) -> Iterator[tuple[int, int | None, int, float, int]]:
+        """Yield (buffer, successor in place, next reader, cost in seconds, way) of what may leave."""
+        for b in self.on:
+            if b not in pinned:
+                wanted = self.wanted(b)
+                price, way = self._price(b, now, wanted)
+                if way is not None:
+                    yield b, None, wanted, price, way
+        for (old, new), wanted in pairs if self.search.evict_in_place else ():
+            if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and old in self.on:
+                again = self._remat_price(old, wanted)
+                if again is not None:
+                    yield old, new, wanted, again, _GONE
+
     def _price(self, b: int, now: float, wanted: int) -> tuple[float, int | None]:
         """Return (seconds that it costs to bring `b` back, `_ON_HOST` or `_GONE`; None: it must stay)."""
-        late = self.links.late
+        x, late = self.tracked[b], self.links.late
         if b in self.constraints.uncopied:
             again = self._remat_price(b, wanted) if b not in self.needed_soon else None
             return (0.0, None) if again is None else (again, _GONE)
-        made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
-        price = self.links.price(
-            self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
-        )
+        made = 0.0 if x.maker is None else self.times[x.maker + 1]
+        price = self.links.price(x.copied, x.clean, made + late, now, self.times[min(wanted, self.n)] + late)
         price += self.rules.surcharges.get((b, False), 0.0)
         may = self.rules.remats and wanted < self.n and b not in self.needed_soon
         if may and (price > 0 or not self.rules.copies):
@@ -361,8 +397,8 @@ class EvictionPass:
 
     def _remat_price(self, b: int, wanted: int) -> float | None:
         """Return seconds that rematerializing `b` before step `wanted` costs; None: it cannot, or it must not."""
-        r = self.maker.get(b)
-        if not self._can_remat(b, wanted):
+        r = self.tracked[b].maker
+        if r is None or not self._can_remat(b, wanted):
             return None
         if self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit):
             return None
@@ -370,8 +406,8 @@ class EvictionPass:
         price += self.rules.surcharges.get((b, True), 0.0) + (
             self.search.checkpoint_seconds if b in self.checkpoints else 0.0
         )
-        near = {self.maker[x] for x in self.can.reads[r] if self._gone(x) and x in self.maker}
-        near.update(*(self.remat_readers[m] for m in self.can.makes[r] if m in self.remat_readers))
+        near = {m for x in self.can.reads[r] if self._gone(x) and (m := self.tracked[x].maker) is not None}
+        near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
             price += self.rules.linked_weight * sum(
                 self.weight.get(root, 0.0) for root in {self._root(h) for h in near}
@@ -382,13 +418,13 @@ class EvictionPass:
 
     def _chain(self, r: int) -> list[int]:
         """Return, in order, the steps to run again to rematerialize step `r` with the values that are gone now."""
-        found, todo = set(), [r]
+        found, todo = set[int](), [r]
         while todo:
             q = todo.pop()
             if q not in found:
                 found.add(q)
-                gone = (x for x in self.can.reads[q] if x in self.uses and self._gone(x) and x in self.maker)
-                todo += [self.maker[x] for x in gone if self.maker[x] != q]
+                makers = (self.tracked[b].maker for b in self.can.reads[q] if self._gone(b))
+                todo += [m for m in makers if m is not None and m != q]
         return sorted(found)
 
     def _can_remat(self, b: int, wanted: int) -> bool:
@@ -396,13 +432,13 @@ class EvictionPass:
         seen, todo = {b}, [b]
         while todo:
             value = todo.pop()
-            r = self.maker.get(value)
+            r = self.tracked[value].maker
             if r is None or self.can.valid_until.get(r, -1) < wanted or value not in self.can.makes[r]:
                 return False
             for x in self.can.reads[r]:
-                if x in seen or x not in self.uses or not self._gone(x) or self.maker.get(x) == r:
+                if x in seen or not self._gone(x) or (maker := self.tracked[x].maker) == r:
                     continue
-                if self.dropped.get(self.maker.get(x), -1) < wanted:
+                if maker is None or self.dropped.get(maker, -1) < wanted:
                     seen.add(x)
                     todo.append(x)
         return True
@@ -414,36 +450,38 @@ class EvictionPass:
             self._drop(b, wanted)
             self.reusing[b] = successor
             return
-        self.found.left.add((b, self.last_at[b]))
+        x = self.tracked[b]
+        self.found.left.add((b, x.last_at))
         if way == _ON_HOST:
-            late = self.links.late
-            made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
-            self.links.book(self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)])
+            made = 0.0 if x.maker is None else self.times[x.maker + 1]
+            self.links.book(x.copied, x.clean, made + self.links.late, now, self.times[min(wanted, self.n)])
             self.found.stall += price
-            self.clean[b] = True
+            x.clean = True
         else:
             self._drop(b, wanted)
         self._take_off(b, way)
 
     def _drop(self, b: int, wanted: int) -> None:
         """Drop the value of `b`, to be rematerialized before step `wanted`, and join its step to dropped neighbours."""
-        r = self.maker[b]
+        r = self.tracked[b].maker
+        assert r is not None  # `_can_remat`
         self.dropped[r] = min(wanted, self.dropped.get(r, NEVER))
         if r not in self.parent:
             self.parent[r], self.weight[r] = r, 0.0
         self.weight[self._root(r)] += self.costs.again[r]
-        for x in self.can.reads[r]:
-            if x not in self.uses:
+        for read in self.can.reads[r]:
+            x = self.tracked.get(read)
+            if x is None:
                 continue
-            self.remat_readers[x].add(r)
-            if self._gone(x) and x in self.maker and self.maker[x] != r:
-                if self.maker[x] not in self.dropped:  # it was dead; now it must be rematerialized too
-                    self._drop(x, wanted)
-                self._join(r, self.maker[x])
-        for m in self.can.makes[r]:
-            for h in self.remat_readers.get(m, ()):
-                if h in self.parent:
-                    self._join(r, h)
+            x.readers.add(r)
+            if self._gone(read) and x.maker is not None and x.maker != r:
+                if x.maker not in self.dropped:  # it was dead; now it must be rematerialized too
+                    self._drop(read, wanted)
+                self._join(r, x.maker)
+        for made in self.can.makes[r]:
+            for reader in self.tracked[made].readers if made in self.tracked else ():
+                if reader in self.parent:
+                    self._join(r, reader)
 
     def _root(self, s: int) -> int:
         """Return the root of the set of dropped steps that `s` belongs to, or `s` itself."""
