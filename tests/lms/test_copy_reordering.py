@@ -170,9 +170,9 @@ def test_passes_gain_and_are_proved():
             copies = [op for op in plan.ops if op.kind is stream and op not in plan.carried_over]
             assert sum(map(plan.copied, copies)) == nbytes
         if plan.ops == before.ops:
-            assert plan.parts == 0
+            assert plan.copy_pieces == 0
             continue
-        passed, parts = passed + 1, parts + plan.parts
+        passed, parts = passed + 1, parts + plan.copy_pieces
         gained.append(1 - plan.seconds / seconds_of(before, costs))
         assert gained[-1] > 0
     assert passed > 100 and parts > 100 and max(gained) > 0.15
@@ -181,7 +181,7 @@ def test_passes_gain_and_are_proved():
 def with_parts(seeds):
     for before, costs in random_plans(seeds):
         plan = reordered(before, costs)
-        if plan.parts:
+        if plan.copy_pieces:
             yield plan, costs
 
 
@@ -297,7 +297,7 @@ def test_neither_steps_nor_copies_in_16_bits_have_parts():
     }
     with pytest.raises(PlanError, match="are no part of the buffer"):
         verify(dataclasses.replace(cut, buffers=compressed))
-    assert not reordered(dataclasses.replace(plan, buffers=compressed), costs).parts
+    assert not reordered(dataclasses.replace(plan, buffers=compressed), costs).copy_pieces
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_wrong_pieces_in_a_file(old, new, match):
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     text = _text(reordered(plan, costs))
-    assert _read(text, plan).parts == 2 and old in text
+    assert _read(text, plan).copy_pieces == 2 and old in text
     with pytest.raises(PlanError, match=match):
         _read(text.replace(old, new), plan)
 

@@ -52,14 +52,14 @@ def cut_at_random(plan, costs, search):
     for copy in copy_queues_of(plan, stays, offsets, costs).copies.values():
         if copy.fixed or rng.random() < 0.2:
             continue
-        last = copy.wanted - 1 if copy.out else copy.wanted
+        last = copy.needed_by - 1 if copy.out else copy.needed_by
         steps = sorted(rng.sample(range(copy.step, last + 1), min(3, last + 1 - copy.step, copy.nbytes // 512)))
         cuts = [0, *sorted(rng.sample(range(512, copy.nbytes, 512), len(steps) - 1)), copy.nbytes]
         pieces = tuple(Piece(s, end - start) for s, (start, end) in zip(steps, pairwise(cuts), strict=True))
         if copy.out:
-            found[copy.stay] = dataclasses.replace(found[copy.stay], departures=pieces)
+            found[copy.live_range] = dataclasses.replace(found[copy.live_range], departures=pieces)
         else:
-            found[copy.stay] = dataclasses.replace(found[copy.stay], issue=steps[0], arrivals=pieces)
+            found[copy.live_range] = dataclasses.replace(found[copy.live_range], issue=steps[0], arrivals=pieces)
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
     return dataclasses.replace(finish(plan.program, plan.buffers, found, packing, plan.order), rules=plan.rules)
 
@@ -230,5 +230,5 @@ def test_a_net_of_the_model_zoo(monkeypatch):
     for order, seed in ORDERS[:3]:
         device = SimDevice(256 << 20, order=order, seed=seed)
         solver = remats.make(resnet_text(), device, False, lms=LMSConfig(threshold_kb=4, budget=2 << 20))
-        assert plan_of(solver).parts > 5
+        assert plan_of(solver).copy_pieces > 5
         assert remats.steps(solver, 2) == expected

@@ -114,17 +114,17 @@ def paged_within(
     ]
     load = _load(lives, large)
     most = int(load.max(initial=0))
-    room = limit // page - most
-    if room < 0:
-        return -room * page
+    pages_left = limit // page - most
+    if pages_left < 0:
+        return -pages_left * page
     at = {i: k for k, i in enumerate(small)}
     within = pack_within(
-        [stretches[i] for i in small], room * page, {at[i]: at[j] for i, j in ties.items() if i in at}, search
+        [stretches[i] for i in small], pages_left * page, {at[i]: at[j] for i, j in ties.items() if i in at}, search
     )
     if within is None:
         tight = pack([lives[i] for i in small], search=search)
-        if tight.peak > room * page:
-            return tight.peak - room * page
+        if tight.peak > pages_left * page:
+            return tight.peak - pages_left * page
         within = stretched([stretches[i] for i in small], tight.offsets), tight
     for i, life in zip(small, within[0], strict=True):
         lives[i] = life

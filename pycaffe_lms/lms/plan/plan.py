@@ -58,7 +58,7 @@ class Op:
     """Describe one operation; operations are issued in order of `id`.
 
     The parts of a split copy follow each other in order of offset. The first one takes device memory and host slot;
-    the last one frees them (`release`, `home.last`) and is the one that other operations wait for.
+    the last one frees them (`release`, `host_slot.last`) and is the one that other operations wait for.
 
     Attributes:
         waits: ids of operations on other streams that must finish first.
@@ -68,7 +68,7 @@ class Op:
         drops: buffers whose value ends with this step.
         release: an OUT frees the device memory after the copy.
         inplace_reuses: pairs of a buffer in `drops` and one in `births` that is written over it.
-        home: host slot of an IN or OUT; None: the buffer's own host memory.
+        host_slot: where on the host the value is, of an IN or OUT; None: the buffer's own host memory.
         part: (offset, bytes) within the buffer, of an IN or OUT that copies only this part; None: the whole buffer.
     """
 
@@ -201,8 +201,8 @@ class Plan:
         return max(one.offset, other.offset) < min(ends)
 
     @property
-    def parts(self) -> int:
-        """Return the number of operations that copy a part of a buffer."""
+    def copy_pieces(self) -> int:
+        """Return the number of operations that copy a piece of a buffer."""
         return sum(op.part is not None for op in self.ops)
 
     @property

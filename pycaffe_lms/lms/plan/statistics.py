@@ -43,7 +43,7 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
         "steps_replayed": plan.rematerialized,
         "copies_in": sum(op.kind is OpKind.IN and op.begins for op in ops),
         "copies_out": sum(op.kind is OpKind.OUT and op.begins for op in ops),
-        "copies_in_parts": plan.parts,
+        "copies_in_parts": plan.copy_pieces,
         "bytes_in": plan.bytes_in,
         "bytes_out": plan.bytes_out,
         "seconds_predicted": plan.seconds,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from ..cost.machine import Costs
 from ..cost.timing import Task, copy_task, follow, step_seconds, time_plan
@@ -28,16 +29,22 @@ from .lookahead import emitted, finish
 class QueuedCopy:
     """Describe a copy in or out of a live range, or a piece of it.
 
-    stay: index of the live range. out: device to host. step: the step at which it is issued. made: the step at which
-    the whole copy was issued before reordering. wanted: the first step that needs the copied value, or the memory that
-    the copy frees. nbytes, offset: bytes within the buffer. fixed: must not be postponed. whole: must not be cut.
+    Attributes:
+        live_range: its index.
+        out: device to host.
+        step: the step at which it is issued.
+        made: the step at which the whole copy was issued before reordering.
+        needed_by: the first step that needs the copied value, or the memory that the copy frees.
+        nbytes, offset: bytes within the buffer.
+        fixed: must not be postponed.
+        whole: must not be cut.
     """
 
-    stay: int
+    live_range: int
     out: bool
     step: int
     made: int
-    wanted: int
+    needed_by: int
     nbytes: int
     offset: int = 0
     fixed: bool = False
@@ -97,7 +104,7 @@ class CopyQueues:
                 groups[source] = self._sorted([*groups[source], first], copies, copy.out)
                 copy = replace(copy, nbytes=copy.nbytes - cut, offset=copy.offset + cut)
                 cut = 0
-            later = next((k for k in groups[target] if copies[k].stay == copy.stay), None)
+            later = next((k for k in groups[target] if copies[k].live_range == copy.live_range), None)
             if later is None:
                 put(key, replace(copy, step=to))
                 groups[target] = self._sorted([*groups[target], key], copies, copy.out)
@@ -111,8 +118,10 @@ class CopyQueues:
 
         def place(key: int) -> tuple[int, ...]:
             c = copies[key]
-            live_range = self.ranges[c.stay]
-            return (c.step != c.made, c.made, live_range.last, c.stay) if out else (live_range.first, c.stay)
+            live_range = self.ranges[c.live_range]
+            return (
+                (c.step != c.made, c.made, live_range.last, c.live_range) if out else (live_range.first, c.live_range)
+            )
 
         return sorted(keys, key=place)
 
@@ -120,7 +129,7 @@ class CopyQueues:
         """Return the live ranges with their copies as they are in these queues."""
         pieces: dict[tuple[int, bool], list[QueuedCopy]] = {}
         for copy in self.copies.values():
-            pieces.setdefault((copy.stay, copy.out), []).append(copy)
+            pieces.setdefault((copy.live_range, copy.out), []).append(copy)
         found = list(self.ranges)
         for (i, out), mine in pieces.items():
             mine.sort(key=lambda copy: copy.offset)
@@ -177,6 +186,20 @@ def _needed(ops: Sequence[Op], after: Sequence[frozenset[int]]) -> dict[int, int
     return found
 
 
+class _Queued(NamedTuple):
+    """Hold the copies of every stream in order.
+
+    Attributes:
+        order: stream -> its copies.
+        position: copy -> index there.
+        ready: copy -> second at which it could start, were it not for the copies before it.
+    """
+
+    order: dict[int, list[int]]
+    position: dict[int, int]
+    ready: dict[int, float]
+
+
 class _Times:
     """Predict when each task of `queues` runs (s), reusing times of the order's prefix that `known` shares."""
 
@@ -219,18 +242,17 @@ class _Times:
         return sorted(found, reverse=True) + ([(0.0, last)] if last >= self.queues.steps else [])
 
     @cached_property
-    def queued(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
-        """Return (stream -> its copies in order, copy -> index there, copy -> earliest start in seconds)."""
-        queues, end, queued = self.queues, self.end, dict[int, list[int]]()
-        place, ready = dict[int, int](), dict[int, float]()
+    def queued(self) -> _Queued:
+        """Return the copies as they are queued."""
+        queues, end, queued = self.queues, self.end, _Queued({}, {}, {})
         for key, free in zip(queues.order, self.free, strict=True):
             if key >= queues.steps:
                 task = queues.tasks[key]
-                queue = queued.setdefault(task.stream, [])
-                place[key] = len(queue)
+                queue = queued.order.setdefault(task.stream, [])
+                queued.position[key] = len(queue)
                 queue.append(key)
-                ready[key] = max(free[HOST], max(map(end.__getitem__, task.after), default=0.0))
-        return queued, place, ready
+                queued.ready[key] = max(free[HOST], max(map(end.__getitem__, task.after), default=0.0))
+        return queued
 
 
 def with_copies_reordered(plan: Plan, costs: Costs, search: SearchBudget = SEARCH) -> Plan:
@@ -273,10 +295,10 @@ class _Search:
     def _move_one(self, blamed: int) -> bool:
         """Let the copy `blamed`, or one that it waits for, overtake others. Returns whether that saved time."""
         queued = self.times.queued
-        for tried, copy in enumerate(self._queued_late(blamed, *queued)):
+        for tried, copy in enumerate(self._queued_late(blamed, queued)):
             if tried == self._budget.reorder_tries or self._work <= 0:
                 break
-            queues = self._overtake(copy, *queued)
+            queues = self._overtake(copy, queued)
             if queues is None:
                 continue
             times = _Times(queues, self.times)
@@ -289,35 +311,31 @@ class _Search:
     def _gains(self, times: _Times) -> bool:
         return times.seconds < self.times.seconds - self._budget.least_gain
 
-    def _queued_late(
-        self, key: int, queued: dict[int, list[int]], place: dict[int, int], ready: dict[int, float]
-    ) -> Iterator[int]:
+    def _queued_late(self, key: int, queued: _Queued) -> Iterator[int]:
         """Yield copies that waited only for their queue, following back from `key` what each task waited for."""
         queues, start = self.times.queues, self.times.start
         for _ in range(self._budget.reorder_depth):
             if key not in queues.copies:
                 return
-            if start[key] > ready[key] + self._budget.least_gain:
+            if start[key] > queued.ready[key] + self._budget.least_gain:
                 yield key
-                key = queued[queues.tasks[key].stream][place[key] - 1]
+                key = queued.order[queues.tasks[key].stream][queued.position[key] - 1]
             elif queues.tasks[key].after:
                 key = max(queues.tasks[key].after, key=self.times.end.__getitem__)
             else:
                 return
 
-    def _overtake(
-        self, key: int, queued: dict[int, list[int]], place: dict[int, int], ready: dict[int, float]
-    ) -> CopyQueues | None:
+    def _overtake(self, key: int, queued: _Queued) -> CopyQueues | None:
         """Return queues where copy `key` starts as soon as it can, before copies needed later; None: it cannot."""
-        queues, times, moment = self.times.queues, self.times, ready[key]
-        queue, at = queued[queues.tasks[key].stream], place[key]
+        queues, times, moment = self.times.queues, self.times, queued.ready[key]
+        queue, at = queued.order[queues.tasks[key].stream], queued.position[key]
         copy, to = queues.copies[key], at
         if copy.out and copy.step != copy.made:
             return None  # a postponed copy out is issued after the others of its step
         while to and times.end[queue[to - 1]] > moment + self._budget.least_gain:
             other = queues.copies[queue[to - 1]]
-            last = other.wanted - 1 if other.out else other.wanted
-            if other.fixed or other.wanted <= copy.wanted or other.step >= copy.step or last < copy.step:
+            last = other.needed_by - 1 if other.out else other.needed_by
+            if other.fixed or other.needed_by <= copy.needed_by or other.step >= copy.step or last < copy.step:
                 break
             to -= 1
         cut = 0

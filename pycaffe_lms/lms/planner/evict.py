@@ -157,7 +157,7 @@ class EvictionPass:
         return max(range(len(loads)), key=loads.__getitem__)
 
     # -- the future ------------------------------------------------------------------------------------------------
-    def wanted(self, b: int, skip: int = 0, but: int | None = None) -> int:
+    def next_read(self, b: int, skip: int = 0, but: int | None = None) -> int:
         """Return the step that reads the value of `b` next.
 
         Args:
@@ -222,7 +222,7 @@ class EvictionPass:
                 self.found.left.add((b, x.last_at))
             x.cursor += 1
             x.last_at, x.clean, x.maker = at, True, None
-            x.where = _GONE if self.wanted(b) == NEVER else _ON_HOST
+            x.where = _GONE if self.next_read(b) == NEVER else _ON_HOST
 
     def _take_off(self, b: int, to: int) -> None:
         x = self.tracked[b]
@@ -231,7 +231,7 @@ class EvictionPass:
         self.used -= x.size
 
     def _leave_if_dead(self, b: int) -> None:
-        if self.tracked[b].where == _ON_DEVICE and self.wanted(b) == NEVER:
+        if self.tracked[b].where == _ON_DEVICE and self.next_read(b) == NEVER:
             self._take_off(b, _GONE)
 
     def _pairs(self, step: Step, s: int, again: int | None, skip: int) -> list[tuple[Pair, int]]:
@@ -246,7 +246,7 @@ class EvictionPass:
             for old, new in possible(step, self.buffers)
             if self.tracked[new].where != _ON_DEVICE and old not in self.needed_soon
         ]
-        return [((old, new), self.wanted(old, skip, again)) for old, new in pairs]
+        return [((old, new), self.next_read(old, skip, again)) for old, new in pairs]
 
     def _admit(self, ids: list[int], pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
         """Put the buffers `ids` on the device for step `s`, with in-place reuse for those of `pairs` that allow it."""
@@ -257,7 +257,7 @@ class EvictionPass:
         self._make_room(sum(x.size for _, x in added), pinned, s, pairs)
         for b, x in added:
             if x.where == _ON_HOST:
-                self.links.arrived(self.times[min(self.wanted(b), self.n)], x.copied)
+                self.links.arrived(self.times[min(self.next_read(b), self.n)], x.copied)
             x.where = _ON_DEVICE
             self.on.add(b)
             self.used += x.size
@@ -269,7 +269,7 @@ class EvictionPass:
     def _finish_reuse(self) -> None:
         """Remove the old buffers of in-place reuse after the step."""
         for b in self.reusing:
-            if self.wanted(b) != NEVER:
+            if self.next_read(b) != NEVER:
                 self.found.left.add((b, self.tracked[b].last_at))
             self._take_off(b, _GONE)
         self.reusing.clear()
@@ -369,7 +369,7 @@ class EvictionPass:
         """Yield (buffer, successor in place, next reader, cost in seconds, way) of what may leave."""
         for b in self.on:
             if b not in pinned:
-                wanted = self.wanted(b)
+                wanted = self.next_read(b)
                 price, way = self._price(b, now, wanted)
                 if way is not None:
                     yield b, None, wanted, price, way

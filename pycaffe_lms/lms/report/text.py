@@ -24,7 +24,7 @@ def summary(plan: Plan) -> list[str]:
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
         f"host memory for them: {human_bytes(plan.host_bytes)} ({unshared} without sharing host slots)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
-        + (f", of it in {plan.parts} parts, which urgent copies can overtake" if plan.parts else "")
+        + (f", of it in {plan.copy_pieces} pieces, which urgent copies can overtake" if plan.copy_pieces else "")
         + (f"; {human_bytes(carried_over)} carried over from run to run" if carried_over else ""),
     ]
 

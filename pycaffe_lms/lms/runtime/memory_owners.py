@@ -192,10 +192,10 @@ def _fix(runtime: Runtime) -> str:
     return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.idle else [])])
 
 
-def _where_it_ends(sizes: Iterable[int], room: int) -> int | None:
-    """Return the index of the first size at which the running sum exceeds `room` bytes; None if all fit."""
+def _where_it_ends(sizes: Iterable[int], left: int) -> int | None:
+    """Return the index of the first size at which the running sum exceeds `left` bytes; None if all fit."""
     for k, size in enumerate(sizes):
-        room -= size
-        if room < 0:
+        left -= size
+        if left < 0:
             return k
     return None

@@ -121,19 +121,21 @@ class Runtime:
         """Return whether parameters, their gradients and history are resident although LMS is on."""
         return bool(self._keeps_params)
 
-    def decide_params(self, stays: int, step: int) -> bool:
+    def decide_params(self, lasting: int, step: int) -> bool:
         """Decide whether parameters, their gradients and history are resident, and return it.
 
         Only the automatic mode keeps them resident: if they take a small part of the device and leave enough for every
         step. The first net decides for all nets.
 
         Args:
-            stays: bytes of parameters, gradients and history.
+            lasting: bytes of parameters, gradients and history.
             step: most bytes that one step needs of other buffers.
         """
         if self._keeps_params is None and self.active:
             capacity = self.device.capacity()
-            fits = stays <= self.search.params_share * capacity and stays + self.search.params_steps * step <= capacity
+            fits = (
+                lasting <= self.search.params_share * capacity and lasting + self.search.params_steps * step <= capacity
+            )
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
 
