@@ -20,7 +20,7 @@ class Rules:
         linked_weight: weight, in the price of a rematerialized step, of the seconds of the rematerialized steps linked
             to it; no unit.
         checkpoint_density: forward segments per hundred rematerializable steps; the values alive at the narrowest point
-            of each segment are checkpoints, preferably kept or copied: see `remat/checkpoints.py`.
+            of each segment are checkpoints, preferably kept or copied: see `remat/candidates.py`.
         memory_share: share of the memory limit that the pass may fill; the rest is left for early prefetches.
         surplus_weight: weight of bytes freed beyond the shortfall; no unit.
         surcharges: (buffer, True to rematerialize or False to copy) -> seconds added to its price.

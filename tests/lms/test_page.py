@@ -11,8 +11,7 @@ import pytest
 
 from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
-from pycaffe_lms.lms.cost.measured import MeasuredRun
-from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.cost.timing import MeasuredRun, time_plan
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.report import page_charts

@@ -14,8 +14,7 @@ from pycaffe_lms.lms.planner.evict import Constraints, EvictionPass
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.planner.search import Search
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import RematCandidates
-from pycaffe_lms.lms.remat.checkpoints import CheckpointCandidates
+from pycaffe_lms.lms.remat.candidates import CheckpointCandidates, RematCandidates
 from pycaffe_lms.lms.rules import SEARCH, Rules
 
 from ..sampling import sample

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from ...errors import CaffeError, UsageError
 from ...formats.atomic import atomic_write
-from ...lms.cost.measured import MeasuredRun
+from ...lms.cost.timing import MeasuredRun
 from ...lms.report.page import Contents, render
 from ...lms.runtime.recorder import Recorder
 from ...net.inspect.account import page_contents

@@ -22,8 +22,7 @@ from ..layout.paging import paged, paged_within, taken_bytes
 from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
 from ..program import Buffer, Program, Step
-from ..remat.candidates import RematCandidates, ordered, verify_remat
-from ..remat.checkpoints import CheckpointCandidates
+from ..remat.candidates import CheckpointCandidates, RematCandidates, ordered, verify_remat
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
 from .carry_over import with_carry_over

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import human_bytes
-from ..cost.measured import MeasuredRun
-from ..cost.timing import PlanTimes
+from ..cost.timing import MeasuredRun, PlanTimes
 from ..plan.plan import Plan
 from . import text as report
 from .layer_costs import KINDS, LayerCost, Occupancy, layer_costs, occupancy

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..cost.measured import MeasuredRun
+from ..cost.timing import MeasuredRun
 from ..plan.plan import Plan
 from ..plan.statistics import plan_statistics
 

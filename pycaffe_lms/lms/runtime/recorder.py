@@ -2,7 +2,7 @@
 
 A runtime has a `Recorder` only inside `Recorder.iteration`, so other iterations cost nothing. On the simulated device
 times are those of the model clock. A recorded iteration runs step by step, never as a replayed CUDA graph. Afterwards
-`times` returns rows for `cli/views/trace.py`, and `runs` the `MeasuredRun`s of `cost/measured.py`.
+`times` returns rows for `cli/views/trace.py`, and `runs` the `MeasuredRun`s of `cost/timing.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from ..cost.measured import MeasuredRun, measured_run
+from ..cost.timing import MeasuredRun, measured_run
 from ..plan.plan import OpKind, Plan
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...lms.cost.measured import MeasuredRun
-from ...lms.cost.timing import PlanTimes, time_plan
+from ...lms.cost.timing import MeasuredRun, PlanTimes, time_plan
 from ...lms.plan.plan import Plan
 from ...lms.plan.statistics import plan_statistics
 from ...lms.program import BufferKind, kind_of
