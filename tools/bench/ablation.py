@@ -36,7 +36,7 @@ from pycaffe_lms.cli.views.plan_nets import Nets  # noqa: E402
 from pycaffe_lms.errors import CaffeError, OutOfDeviceMemory  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig, parse_size  # noqa: E402
-from pycaffe_lms.lms.cost.machine import find_machine  # noqa: E402
+from pycaffe_lms.lms.cost.machine import Costs, find_machine  # noqa: E402
 from pycaffe_lms.lms.planner.choose import choose_plan  # noqa: E402
 from pycaffe_lms.lms.rules import SEARCH, Rules, SearchBudget  # noqa: E402
 from pycaffe_lms.lms.runtime import runtime as runtimes  # noqa: E402
@@ -198,13 +198,18 @@ def seconds_of(cases: list[tuple], search: SearchBudget) -> float:
         plan = choose_plan(*cases[0], search)
     except OutOfDeviceMemory:
         return choose_plan(*cases[-1], search).seconds
-    alone = sum(cases[0][4].steps)
+    costs = next(one if isinstance(one, Costs) else one.costs for one in cases[0] if _has_costs(one))
+    alone = sum(costs.steps)
     if plan.seconds <= search.split_slow * alone or plan.stall <= search.split_waits * plan.seconds:
         return plan.seconds
     try:
         return min(plan.seconds, choose_plan(*cases[-1], search).seconds)
     except OutOfDeviceMemory:
         return plan.seconds
+
+
+def _has_costs(one: object) -> bool:
+    return isinstance(one, Costs) or isinstance(getattr(one, "costs", None), Costs)
 
 
 def prepare(net: str, folder: Path) -> list[tuple[str, int]]:
@@ -254,6 +259,9 @@ def predict_all(done: list[dict], nets: list[str], only: str, processes: int, en
                 running.add(pool.submit(predict, *left.pop(), at))
             ended = next(as_completed(running))
             running.discard(ended)
+            if ended.exception() is not None:
+                print(f"failed: {ended.exception()!r}", flush=True)
+                continue
             done.append(ended.result())
             if len(done) % 50 == 0:
                 save()
