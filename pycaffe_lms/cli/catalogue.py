@@ -98,7 +98,7 @@ COMMANDS = {
 
 
 class CommandModule(Protocol):
-    """What a module in `cli/commands/` exports."""
+    """Describe what a module in `cli/commands/` exports."""
 
     @staticmethod
     def build_parser() -> Parser: ...

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ..backend import BACKENDS
@@ -157,6 +158,12 @@ def settings_of(kind: type[_Settings], args: argparse.Namespace, **known: Any) -
             value = option.parse(text, f"-{option.flag}")
             known |= value if isinstance(value, dict) else {name: value}
     return kind(**known)
+
+
+def check_place(path: str, flag: str) -> None:
+    """Raise UsageError if no file of that name can be made, before hours of work; "" is no file."""
+    if path and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
+        raise UsageError(f"{flag} {path}: no file can be written there", fix="give a file in a folder that exists")
 
 
 def add_state(p: argparse.ArgumentParser) -> None:

@@ -108,9 +108,7 @@ class LMSConfig:
         parse=number,
         limits=(
             Limit(
-                lambda f: 0.0 <= f <= 1.0,
-                "{flag} {value:g} is not a share",
-                "give a number from 0 to 1, such as 0.4",
+                lambda f: 0.0 <= f <= 1.0, "{flag} {value:g} is not a share", "give a number from 0 to 1, such as 0.4"
             ),
         ),
         help="0..1: manage only what comes after this share of GPU memory (of the budget) is demanded",
@@ -139,9 +137,7 @@ class LMSConfig:
         parse=whole_number,
         limits=(
             Limit(
-                lambda m: m in (0, 1, 2, 3),
-                "{flag} {value} is not a mode",
-                "use 0 (none), 1 (out), 2 (in) or 3 (both)",
+                lambda m: m in (0, 1, 2, 3), "{flag} {value} is not a mode", "use 0 (none), 1 (out), 2 (in) or 3 (both)"
             ),
         ),
         help="0 none, 1 copies out, 2 copies in, 3 both wait for the layers (to measure and debug)",

@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend.device import align
 from pycaffe_lms.backend.sim.device import SimDevice
-from pycaffe_lms.cli.views import profile, trace
+from pycaffe_lms.cli.views import profile
 from pycaffe_lms.errors import UsageError, human_bytes
 from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, RecordedTimes
 
@@ -46,7 +46,7 @@ def test_every_row_in_order_with_its_totals():
         RecordedTimes(COPIES_IN, "x.data", 0, 10, nbytes=20_000),
         RecordedTimes(COPIES_OUT, "y.data", 30, 30, nbytes=4),
     ]
-    found = json.loads(json.dumps(trace.build(timed, [("iteration 2", 0.0)], "title")))
+    found = json.loads(json.dumps(profile.build_trace(timed, [("iteration 2", 0.0)], "title")))
     _check_order(found)
     rows = _rows(found)
     assert list(rows) == [STEPS, COPIES_IN, COPIES_OUT, HOST]
@@ -64,12 +64,12 @@ def test_every_row_in_order_with_its_totals():
 
 
 def test_what_seems_to_overlap_by_a_tick_of_the_clock_follows():
-    found = trace.build([RecordedTimes(STEPS, "a", 0, 10.5), RecordedTimes(STEPS, "b", 10, 12)], [], "")
+    found = profile.build_trace([RecordedTimes(STEPS, "a", 0, 10.5), RecordedTimes(STEPS, "b", 10, 12)], [], "")
     assert [(e["ts"], e["dur"]) for e in _rows(found)[STEPS]] == [(0, 10.5), (10.5, 1.5)]
 
 
 def test_a_copy_before_the_first_iteration_moves_the_origin():
-    found = trace.build(
+    found = profile.build_trace(
         [RecordedTimes(COPIES_IN, "x", -2, 1), RecordedTimes(STEPS, "a", 1, 3)], [("iteration 1", 0.0)], ""
     )
     _check_order(found)

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def add_size(p: argparse.ArgumentParser, default: str = "as they are") -> None:
-    """-resize_width, -resize_height, -resize_shorter; None where they are not given."""
+    """Declare -resize_width, -resize_height and -resize_shorter; None if they are not given."""
     for name in ("width", "height"):
         p.add_argument(
             f"--resize_{name}",
@@ -83,7 +83,7 @@ def add_size(p: argparse.ArgumentParser, default: str = "as they are") -> None:
 
 
 def add_encoding(p: argparse.ArgumentParser) -> None:
-    """-encoded, -encode_type."""
+    """Declare -encoded and -encode_type."""
     p.add_argument("--encoded", action="store_true", help="store picture files (JPEG, PNG, ..) instead of pixels")
     p.add_argument(
         "--encode_type", default="", metavar="TYPE", help="kind of picture file to store, such as jpg (sets -encoded)"
@@ -93,9 +93,13 @@ def add_encoding(p: argparse.ArgumentParser) -> None:
 def picture_form(
     args: argparse.Namespace, *, gray: bool = False, check_size: bool = False, default: int = 0
 ) -> PictureForm:
-    """What -resize_width, -resize_height, -resize_shorter, -encoded and -encode_type say.
+    """Return what -resize_width, -resize_height, -resize_shorter, -encoded and -encode_type say.
 
-    default: height and width where none of the three is given. Raises UsageError for half a size or two.
+    Args:
+        default: height and width if none of the three is given.
+
+    Raises:
+        UsageError: half a size, or two sizes.
     """
     shorter = args.resize_shorter
     if (args.resize_height, args.resize_width, shorter) == (None, None, None):

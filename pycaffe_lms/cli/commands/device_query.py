@@ -17,7 +17,7 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One block per GPU of -gpu (a comma list or all); without a GPU, say so."""
+    """Print a block per GPU of -gpu (a comma list or all), or that there is no GPU."""
     if args.gpu == "all" and not cuda_available():
         print("No GPU is usable here; pycaffe-lms runs on the CPU.")
         return 0

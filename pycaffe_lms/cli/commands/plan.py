@@ -24,10 +24,8 @@ from ...lms.report import text
 from ...net.inspect.account import page_contents
 from ...solvers.rules import RULES
 from .. import flags
-from ..places import check_place
 from ..views import batches, lms_files, plan_text, shapes
-from ..views.plan_nets import Nets, Outcome
-from ..views.plan_solver import nets_of
+from ..views.plan_nets import Nets, Outcome, nets_of
 
 # Workspace of a convolution on a named GPU. For ResNets of batch 256, cuDNN's fastest engines on an H200 took 2 to 36
 # MiB, and 196 MiB for the first layer.
@@ -88,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
     for path, flag in ((args.report, "-report"), (args.json, "-json")):
-        check_place(path, flag)
+        flags.check_place(path, flag)
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
     make = partial(

@@ -20,8 +20,4 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Read any generation, write the current one."""
-    return upgrade(
-        args,
-        lambda path: read_net(path).message,
-        lambda path: text_as_it_is(path, NetParameter()),
-    )
+    return upgrade(args, lambda path: read_net(path).message, lambda path: text_as_it_is(path, NetParameter()))

@@ -20,8 +20,4 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Read any generation, write the current one."""
-    return upgrade(
-        args,
-        lambda path: read_solver(path).message,
-        lambda path: text_as_it_is(path, SolverParameter()),
-    )
+    return upgrade(args, lambda path: read_solver(path).message, lambda path: text_as_it_is(path, SolverParameter()))

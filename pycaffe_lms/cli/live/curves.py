@@ -14,7 +14,7 @@ from ...errors import MissingDependency, UsageError
 from ...formats.atomic import atomic_write
 from ...solvers import Solver
 from ...solvers.events import Display, Done, Evaluation
-from ..places import check_place
+from ..flags import check_place
 from . import metrics
 from .gauges import Reading
 from .watcher import Watcher

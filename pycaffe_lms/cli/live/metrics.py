@@ -23,7 +23,7 @@ from typing import Any
 from ...errors import DataError, UsageError, Where
 from ...solvers import Solver
 from ...solvers.events import Display, Evaluation, Output
-from ..places import check_place
+from ..flags import check_place
 from .gauges import Gauges, Reading
 from .watcher import Watcher, append
 

@@ -14,7 +14,7 @@ from ...lms.report.page import Contents, render
 from ...lms.runtime.recorder import Recorder
 from ...net.inspect.account import page_contents
 from ...solvers import Solver
-from ..places import check_place
+from ..flags import check_place
 
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before one is recorded: kernels are built, convolutions chosen

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...backend import get_device
-from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
-from ...formats.prototxt.parser import Parsed
+from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, UsageError, human_bytes
+from ...formats.prototxt.parser import Parsed, read_solver
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
 from ...lms.cost.timing import PlanTimes, step_seconds
@@ -27,6 +27,8 @@ from ...net.program.programs import HostedStep
 from ...net.tuning import Tuning
 from ...ops import WORKSPACE_LIMIT, ops_of
 from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter
+from ...solvers import settings, solver_class
+from ...solvers.nets import NetRequest, test_requests, train_request
 from ...solvers.rules import Rule
 from ...solvers.slots import Histories
 from . import batches, shapes
@@ -300,3 +302,42 @@ def _update_steps(net: Net, histories: Histories, moving: Sequence[Param]) -> li
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
     return steps
+
+
+def nets_of(path: str, given: Sequence[str], level: int, stages: Sequence[str], make: Callable[..., Nets]) -> Nets:
+    """Return the train net of a solver file, after checking that `train` would begin with it.
+
+    Its settings, train net and test nets are checked; the device's memory and the file system are not looked at.
+
+    Args:
+        given: each -shape, for the nets that have its blob.
+        make: makes Nets of (parsed, shape, level=, rule=).
+
+    Raises:
+        CaffeError: what `train` raises before its first iteration.
+        UsageError: no net has the blob of a shape.
+    """
+    solver = read_solver(path)
+    param, file, lines = solver.message, solver.filename, solver.lines
+    param.train_state.level = level
+    param.train_state.stage.extend(stages)
+    rule = solver_class(param, file, lines).rule
+    settings.check_file(param, rule, file, lines)
+    request = train_request(param, file, lines)
+    unused = set(given)
+
+    def made(request: NetRequest, rule: Rule | None) -> Nets:
+        tops = {top for layer in request.message.layer for top in layer.top}
+        shapes = [shape for shape in given if "=" not in shape or shape.partition("=")[0] in tops]
+        unused.difference_update(shapes)
+        level = request.message.state.level
+        nets = make(Parsed(request.message, request.lines, request.file), shapes, level=level, rule=rule)
+        nets.build(nets.lms)
+        return nets
+
+    train = made(request, rule)
+    for test in test_requests(param, file, lines):
+        made(test, None)
+    if unused:
+        raise UsageError(f"-shape {min(unused)}: no net of {path} has that blob", fix="name a top of a data layer")
+    return train
