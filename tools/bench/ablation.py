@@ -184,7 +184,7 @@ def asked(net: str, budget: int, search: SearchBudget) -> list[tuple]:
         runtimes.choose_plan = stop
         for one in (replace(sequenced, split_backward=None), with_least_memory(sequenced)):
             try:
-                built.memory.plan_of(one)
+                built.memory.planner.plan_of(one)
             except _Asked as args:
                 found.append(args.args[0][:-1])
     finally:

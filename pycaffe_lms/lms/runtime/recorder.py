@@ -2,11 +2,7 @@
 
 A runtime has a `Recorder` only inside `Recorder.iteration`, so other iterations cost nothing. On the simulated device
 times are those of the model clock. A recorded iteration runs step by step, never as a replayed CUDA graph. Afterwards
-<<<<<<< HEAD
-`times` returns rows for `cli/views/trace.py`, and `runs` the `MeasuredRun`s of `cost/timing.py`.
-=======
-`times` returns rows for `cli/views/profile.py`, and `runs` the `MeasuredRun`s of `cost/measured.py`.
->>>>>>> 93a250e (Join fragments of the command line's views)
+`times` returns rows for `cli/views/profile.py`, and `runs` the `MeasuredRun`s of `cost/timing.py`.
 """
 
 from __future__ import annotations
