@@ -25,19 +25,19 @@ _HEAD = """# The command line
 
 Written by `tools/gen_cli_docs.py` from the commands themselves: change their help, not this file.
 
-`pycaffe-lms COMMAND [flags]`, or `python -m pycaffe_lms COMMAND [flags]`. Flags are spelt as in Caffe or as elsewhere:
+`pycaffe-lms COMMAND [flags]`, or `python -m pycaffe_lms COMMAND [flags]`. Flags have one hyphen, as in Caffe, or two:
 `-lms 1000`, `-lms=1000`, `--lms 1000` and `--lms=1000` are the same, and a flag without a value may be written `-flag`,
-`-flag=true`, `-flag=false` or `-noflag`. Words and flags come in any order. `pycaffe-lms COMMAND --help` prints what
-stands here, `pycaffe-lms --version` the version. Results go to stdout, the log to stderr.
+`-flag=true`, `-flag=false` or `-noflag`. Words and flags come in any order. `pycaffe-lms COMMAND --help` prints what is
+written here, `pycaffe-lms --version` the version. Results go to stdout, the log to stderr.
 
-Exit codes: 0 done, 1 something is wrong with the model or the data, 2 with the flags, 130 interrupted.
+Exit codes: 0 done, 1 an error in the model or the data, 2 in the flags, 130 interrupted.
 """
 
 
 _KEYWORDS = """
 ## Settings of Large Model Support in Python
 
-Nets and solvers take `lms=caffe.LMS(...)` with these keywords; what they do is said of the flag.
+Nets and solvers take `lms=caffe.LMS(...)` with these keywords, which do what their flags do.
 
 | keyword | flag | takes | default |
 |---|---|---|---|

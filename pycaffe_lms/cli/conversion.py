@@ -29,7 +29,7 @@ def converter(words: str, about: str, *, backend: str = "lmdb") -> flags.Parser:
 def add_seed(p: argparse.ArgumentParser, what: str, default: int | None = None) -> None:
     """Declare -seed, which settles `what`."""
     shown = "another one each time" if default is None else default
-    p.add_argument("--seed", type=int, default=default, metavar="N", help=f"settles {what} (default: {shown})")
+    p.add_argument("--seed", type=int, default=default, metavar="N", help=f"seed of {what} (default: {shown})")
 
 
 def seed_of(args: argparse.Namespace) -> int:

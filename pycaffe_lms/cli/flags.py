@@ -179,7 +179,7 @@ def add_state(p: argparse.ArgumentParser) -> None:
         "--stage",
         default="",
         metavar="NAMES",
-        help="comma list of stages of the net's state: layers with `include { stage: .. }` need theirs to be named",
+        help="comma list of stages of the net's state: layers with `include { stage: .. }` are kept if theirs is named",
     )
 
 
@@ -215,7 +215,7 @@ def half(args: argparse.Namespace) -> bool:
 
 _GPU = (
     "N,..",
-    "number of the GPU to run on, an error where there is none; wins over solver_mode. A list or all: train runs a "
+    "number of the GPU to run on; an error if there is none; overrides solver_mode. A list or all: train runs a "
     "process on each, other commands use the first",
 )
 
@@ -236,14 +236,14 @@ def add_device(
         choices=BACKENDS,
         default=None,
         help="where layers run: cpu, cuda (a GPU), or sim, a simulated GPU, to try Large Model Support on "
-        "(default: what -gpu and solver_mode say, else the GPU if there is one)",
+        "(default: what -gpu or solver_mode says, else the GPU if there is one)",
     )
     p.add_argument(
         "--sim_order",
         choices=("latest", "earliest", "random"),
         default="latest",
-        help="when the simulated device runs what is queued: at the latest or the earliest moment that events allow, "
-        "or in a random legal order, so that a missing wait shows",
+        help="when the simulated device runs queued work: at the latest or the earliest moment that events allow, or "
+        "in a random legal order, which reveals a missing wait",
     )
     p.add_argument("--sim_seed", type=int, default=0, metavar="N", help="seed of the order of -sim_order random")
     p.add_argument(
@@ -257,7 +257,7 @@ def add_device(
         "--workspace",
         default=None,
         metavar="SIZE",
-        help="most device workspace of one convolution, where it can do with less (default: 512MB on a GPU)",
+        help="most device workspace of one convolution, unless it needs more to run at all (default: 512MB on a GPU)",
     )
     without = [name for name, option in options_of(LMSConfig).items() if option.for_training and not trains]
     add_settings(p.add_argument_group("Large Model Support"), LMSConfig, without=without, names={"budget": budget})

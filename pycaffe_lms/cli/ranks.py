@@ -30,8 +30,8 @@ def add_timeout(p: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="with several GPUs: how long a rank waits for another before the run ends with an error that names it; "
-        "longer than a test or a snapshot takes, which rank 0 makes alone",
+        help="with several GPUs: how long a rank waits for another before the run ends with an error that names it; it "
+        "must be longer than a test or a snapshot, which rank 0 makes alone",
     )
 
 

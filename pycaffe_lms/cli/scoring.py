@@ -35,12 +35,12 @@ def add_net(p: flags.Parser) -> None:
         help="mean of the training set, .npy (channels, height, width) or .binaryproto, of which the means of "
         "channels are subtracted; '' for none (default: that of ImageNet for nets of 3 channels)",
     )
-    p.add_argument("--input_scale", type=float, help="multiply by this at last")
+    p.add_argument("--input_scale", type=float, help="multiply by this after all other steps")
     p.add_argument(
         "--raw_scale",
         type=float,
         default=255.0,
-        help="multiply values from 0 to 1 by this at first (default: %(default)g)",
+        help="multiply values from 0 to 1 by this before all other steps (default: %(default)g)",
     )
     p.add_argument(
         "--channel_swap",

@@ -98,8 +98,8 @@ class LMSConfig:
         value="KB",
         bare=str(BARE_KB),
         parse=_threshold,
-        help="manage buffers larger than so many KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: "
-        "choose by predicted time what is copied, rematerialized or stays",
+        help="manage buffers larger than this many KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: "
+        "choose by predicted time what is copied, rematerialized or left on the device",
     )
     frac: float = option(
         0.0,
@@ -111,7 +111,7 @@ class LMSConfig:
                 lambda f: 0.0 <= f <= 1.0, "{flag} {value:g} is not a share", "give a number from 0 to 1, such as 0.4"
             ),
         ),
-        help="0..1: manage only what comes after this share of GPU memory (of the budget) is demanded",
+        help="0..1: manage only buffers that are created after this share of GPU memory (of the budget) is demanded",
     )
     budget: int | None = option(
         None,
@@ -120,7 +120,7 @@ class LMSConfig:
         parse=parse_size,
         limits=(_MORE_THAN_ZERO,),
         is_size=True,
-        help="hard limit of device memory, such as 16GB; also how a smaller GPU is emulated",
+        help="hard limit of device memory, such as 16GB; a smaller GPU is emulated in this way, too",
     )
     ahead: int | None = option(
         None,
@@ -128,7 +128,7 @@ class LMSConfig:
         value="K",
         parse=whole_number,
         limits=(Limit(lambda k: k >= 0, "{flag} {value} is negative", "0 is on demand, 1 looks one step ahead"),),
-        help="most steps of look-ahead, as far as memory would be idle; 0: on demand (default: as much as fits)",
+        help="most steps of look-ahead, in memory that would be idle; 0: copy on demand (default: as many as fit)",
     )
     sync: int = option(
         0,
@@ -140,7 +140,7 @@ class LMSConfig:
                 lambda m: m in (0, 1, 2, 3), "{flag} {value} is not a mode", "use 0 (none), 1 (out), 2 (in) or 3 (both)"
             ),
         ),
-        help="0 none, 1 copies out, 2 copies in, 3 both wait for the layers (to measure and debug)",
+        help="which copies wait for the layers, to measure and debug: 0 none, 1 copies out, 2 copies in, 3 both",
     )
     host_limit: int | None = option(
         None,
@@ -149,13 +149,13 @@ class LMSConfig:
         parse=parse_size,
         limits=(_MORE_THAN_ZERO,),
         is_size=True,
-        help="most page-locked host memory; default: what the host has available",
+        help="most page-locked host memory (default: what the host has available)",
     )
     auto: bool = option(
         False,
         flag="lms auto",
-        help="choose by predicted time what is copied, rematerialized or stays; a threshold above zero still limits "
-        "what is managed",
+        help="choose by predicted time what is copied, rematerialized or left on the device; a threshold above zero "
+        "still limits what is managed",
     )
     recompute: bool | None = switch(
         None,
@@ -175,8 +175,8 @@ class LMSConfig:
     pages: bool = switch(
         True,
         flag="lms_pages",
-        help="where the GPU has virtual memory: let large buffers lie in pages wherever some are free, so that no "
-        "memory is lost between them",
+        help="if the GPU has virtual memory: put large buffers into free pages anywhere, so that no memory is lost "
+        "between buffers",
     )
     compress: str | None = option(
         None,
@@ -188,8 +188,8 @@ class LMSConfig:
             Limit(lambda form: form in COMPRESSED, "{flag} {value!r} is not known", f"use {' or '.join(COMPRESSED)}"),
         ),
         needs_lms=True,
-        help="lossy: swapped activations and their gradients travel in 16 bits, half the bytes over the link and on "
-        "the host; fp16 keeps 11 binary digits, up to 65504, bf16 8 of them, in the whole range (default: off, exact)",
+        help="lossy: copy activations and their gradients to the host in 16 bits, which halves the bytes on the link "
+        "and on the host; fp16 keeps 11 binary digits, up to 65504, bf16 8, in the whole range (default: off, exact)",
     )
     plan_file: str | None = option(
         None,
@@ -197,8 +197,8 @@ class LMSConfig:
         value="FILE",
         needs_lms=True,
         for_training=True,
-        help="the plans of training: read from FILE where it exists, else written to it; of several ranks "
-        "(-gpu 0,1), rank 0 writes it when all have joined, and all read it",
+        help="the plans of training: read from FILE if it exists, else written to it; of several ranks (-gpu 0,1), "
+        "rank 0 writes it after all have joined, and all read it",
     )
     split: int | str | None = option(
         None,
@@ -207,9 +207,9 @@ class LMSConfig:
         default="off",
         parse=lambda text, flag: _PARTS(text, flag) or None,
         limits=_PARTS_LIMITS,
-        help="auto: where a layer is larger than the memory, run it in parts of the batch, as few as fit; or a number: "
-        "run all layers that can in so many parts; results then equal those of whole layers to rounding, not to the "
-        "bit (default: off, what does not fit whole is refused)",
+        help="auto: run a layer that is larger than the memory in micro-batches, as few as fit; or a number: run all "
+        "layers that can in this many; results then equal those of whole batches to rounding, not to the bit "
+        "(default: off, a net that does not fit is refused)",
     )
     split_outputs: int | str | None = option(
         None,
@@ -217,9 +217,9 @@ class LMSConfig:
         value="N",
         parse=_BLOCKS,
         limits=_BLOCKS_LIMITS,
-        help="auto: where an InnerProduct's parameter, its gradient and history are larger than the memory, run it in "
-        "blocks of its outputs, as few as fit; or a number: run each in so many blocks; results then equal those of "
-        "whole layers to rounding, not to the bit (default: auto with -lms_split auto, else off)",
+        help="auto: run an InnerProduct whose parameter, gradient and history are larger than the memory in blocks of "
+        "its outputs, as few as fit; or a number: run each in this many blocks; results then equal those of whole "
+        "layers to rounding, not to the bit (default: auto with -lms_split auto, else off)",
     )
 
     def __post_init__(self) -> None:

@@ -35,13 +35,13 @@ class Tuning:
         choices=("auto", "nchw", "nhwc"),
         default="auto",
         parse=lambda text, flag: None if text == "auto" else text == "nhwc",
-        help="how images lie in memory: nhwc where layers are faster so, nchw, or auto: nhwc on a GPU",
+        help="order of images in memory: nhwc where layers are faster with it, nchw, or auto: nhwc on a GPU",
     )
     fuse: bool = switch(
         True,
         flag="fuse",
         help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once, and "
-        "let 1x1 convolutions add their gradient to that of a blob's other reader",
+        "let 1x1 convolutions add their gradient to the one that another layer made for the same blob",
     )
     pack: bool = switch(
         False, flag="pack", help="without LMS: let gradients of blobs use the same device memory in turn"
@@ -49,8 +49,8 @@ class Tuning:
     masks: bool = switch(
         True,
         flag="masks",
-        help="with LMS: keep one bit per element for the backward of ReLU and its kin where no other layer's backward "
-        "reads the values; results are the same",
+        help="with LMS: keep one bit per element for the backward of ReLU and similar layers if no other layer's "
+        "backward reads the values; results are the same",
     )
     graph: bool = switch(
         True,

@@ -12,7 +12,7 @@ from ..catalogue import COMMANDS, module_of
 SHELLS = ("bash", "zsh", "fish")
 _FOLDER, _FILE = ("DIR", "FOLDER"), ("FILE", "DB", "LIST", "IMAGES", "LABELS", "LOG")
 _ABOUT = """Print a script that completes commands, flags and their values in bash, zsh or fish. It is made from
-the commands themselves: print it anew after an upgrade. Needs the package shtab.
+the commands themselves, so print it again after an upgrade. Needs the package shtab.
 
   bash:  pycaffe-lms completion bash > ~/.local/share/bash-completion/completions/pycaffe-lms
   zsh:   pycaffe-lms completion zsh > ~/.zfunc/_pycaffe-lms    (a folder of $fpath, before compinit)

@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 _ABOUT = """Convert the pictures that LISTFILE names to a database of Datums, as Caffe's convert_imageset does.
 
 A line of LISTFILE is a path, a space and the label, a whole number. ROOTFOLDER/ is put before each path as it stands.
-A picture that cannot be read is reported and left out; how many there were is said at the end.
-Exit code: 0 also where some were left out, 1 where none could be read, 2 for wrong flags. Until it is complete the
-database has another name, so that a killed run leaves none."""
+A picture that cannot be read is reported and left out; their number is logged at the end.
+Exit code: 0 also if some were left out, 1 if none could be read, 2 for wrong flags. The database has another name until
+it is complete, so that a killed run leaves none."""
 
 
 def build_parser() -> flags.Parser:

@@ -14,7 +14,7 @@ from .convert_imageset import add_encoding, add_size, picture_form
 _log = logging.getLogger(__name__)
 
 _ABOUT = """Make databases from pictures in a folder per class: DIR/train/CLASS/* and DIR/val/CLASS/*, or DIR/val/* with
-a list of lines `name label`. Written are the lists train.txt, val.txt and synsets.txt (class 0, 1, ..), the databases
+a list of lines `name label`. It writes the lists train.txt, val.txt and synsets.txt (class 0, 1, ..), the databases
 ilsvrc12_train_lmdb and ilsvrc12_val_lmdb and the mean picture, imagenet_mean.binaryproto, as the models read them.
 The classes are numbered in the order of their names, unless -synsets or DIR/synsets.txt says otherwise.
 A picture that cannot be read is reported and left out.

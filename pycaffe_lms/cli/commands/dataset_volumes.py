@@ -34,7 +34,9 @@ def build_parser() -> flags.Parser:
     p.add_argument(
         "--file_size", default="256MB", metavar="SIZE", help="about how large a file is (default: %(default)s)"
     )
-    p.add_argument("--canonical", action="store_true", help="turn NIfTI volumes so that x, y, z lead right, ahead, up")
+    p.add_argument(
+        "--canonical", action="store_true", help="turn NIfTI volumes so that x, y, z point right, forward, up"
+    )
     p.add_argument("--overwrite", action="store_true", help="replace files that are there")
     add_progress(p)
     return p

@@ -18,8 +18,8 @@ _MARKS = {"added": "+", "removed": "-", "moved": ">", "changed": "~"}
 _ABOUT = """Print what differs between two prototxts of nets, or of solvers: layers added (+), removed (-), moved (>)
 and changed (~), each changed field with its old and its new value.
 
-Compared is what they mean: files of older generations are upgraded first, and a field that is written with its default
-equals one that is not. Layers are matched by name.
+The meaning is compared: files of older generations are upgraded first, and a field that is written with its default
+equals one that is not written. Layers are matched by name.
 Exit code: 0 no difference, 1 differences, 2 a file cannot be read or the words are wrong."""
 
 

@@ -25,7 +25,7 @@ def build_parser() -> flags.Parser:
         "--rankdir",
         choices=("LR", "RL", "TB", "BT"),
         default="LR",
-        help="where the net grows to: from left to right, .. (default: %(default)s)",
+        help="direction of the drawing: from left to right, .. (default: %(default)s)",
     )
     p.add_argument(
         "--phase",

@@ -20,7 +20,7 @@ _ABOUT = """Run a net on its data and write blobs of it as databases of Datums w
 extract_features does: one record per item, keys 0000000000, 0000000001, ..
 
 The net is that of phase TEST; its data layer decides what is read. Without CPU or GPU, -gpu or -backend it runs on the
-GPU if there is one. Large Model Support works as in test. A database appears when it is whole."""
+GPU if there is one. Large Model Support works as in test. A database appears when it is complete."""
 
 
 def build_parser() -> flags.Parser:

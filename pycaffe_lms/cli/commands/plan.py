@@ -1,9 +1,9 @@
 """`pycaffe-lms plan`: what a model needs and takes on a GPU, without one: does it fit, the Large Model Support plan,
 predicted times. Nothing is trained.
 
-Images lie channels-last, layers run as one and gradients share memory, as on a GPU. How much workspace a GPU's
-convolutions will use is not known here: -workspace says what is assumed (with -gpu: 36MB). Without -lms it is planned
-for -lms auto; -lms 0 says whether the net fits without. All times are predictions.
+As on a GPU, images are channels-last, chains of layers run as one and gradients share memory. How much workspace a
+GPU's convolutions will use is not known here: -workspace sets what is assumed (with -gpu: 36MB). Without -lms, plans
+are made for -lms auto; -lms 0 tells whether the net fits without. All times are predictions.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def build_parser() -> flags.Parser:
         "--solver_type",
         choices=list(RULES),
         default=None,
-        help="whose histories are planned for: Adam and AdaDelta keep two per parameter (default: SGD, "
-        "with -solver its own)",
+        help="type of the solver, for its histories: Adam and AdaDelta keep two per parameter (default: SGD, or the "
+        "type of -solver)",
     )
     p.add_argument(
         "--sweep",

@@ -25,7 +25,7 @@ operations and memory; then what it takes in all.
 
 settings: outputs, method, kernel/stride+pad, g groups, d dilation. MFLOP: 10^6 floating-point operations of the
 products of one forward of the whole batch; a multiplication with its addition counts as two. memory: of tops and
-parameters that have memory of their own, without gradients. A layer of data that is not there needs -shape, or
+parameters that have memory of their own, without gradients. A data layer whose data is missing needs -shape, or
 -wiring, which prints what the prototxt alone says."""
 
 
@@ -37,7 +37,12 @@ def build_parser() -> flags.Parser:
     p.add_argument("--phase", choices=tuple(flags.PHASES), default="TRAIN", help="the phase whose layers are shown")
     shapes.add_shape(p)
     flags.add_state(p)
-    p.add_argument("--solver_type", choices=list(RULES), default="SGD", help="whose histories count in training memory")
+    p.add_argument(
+        "--solver_type",
+        choices=list(RULES),
+        default="SGD",
+        help="type of the solver whose histories count in training memory",
+    )
     p.add_argument("--wiring", action="store_true", help="no shapes: layers, bottoms, tops, multipliers; of any net")
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")

@@ -136,7 +136,7 @@ def build_parser() -> flags.Parser:
         choices=POLICIES,
         default=POLICIES[0],
         help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
-        "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none",
+        "named PREFIX_nan_iter_N, warn logs it once and goes on, ignore does not look for it",
     )
     flags.add_profile(p, "the run's iterations 2 to 4")
     p.add_argument(
@@ -183,23 +183,23 @@ def _add_snapshots(p: argparse.ArgumentParser) -> None:
         "--resume",
         choices=("latest",),
         default=None,
-        help="latest: go on from the newest snapshot of the solver's prefix that is whole; a damaged one is passed "
-        "over, and where there is none at all training begins anew (from -weights, if given)",
+        help="latest: go on from the newest complete snapshot of the solver's prefix; damaged ones are skipped, and if "
+        "there is none, training begins anew (from -weights, if given)",
     )
     p.add_argument(
         "--snapshot_keep",
         type=_count,
         default=None,
         metavar="N",
-        help="keep the newest N snapshots of the prefix and remove older ones once a new one is whole; with 2 or more, "
-        "-resume latest can fall back (default: all stay)",
+        help="keep the newest N snapshots of the prefix and remove older ones once a new one is complete; with 2 or "
+        "more, -resume latest can fall back to the one before (default: keep all)",
     )
     p.add_argument(
         "--snapshot_best",
         default="",
         metavar="OUTPUT",
-        help="keep the snapshot of the best test, too, as PREFIX_best_iter_N; the score is this output of a test net, "
-        "the smallest of a loss, the largest of others (accuracy); OUTPUT:min and OUTPUT:max say which",
+        help="also keep the snapshot of the best test, as PREFIX_best_iter_N; the score is this output of a test net: "
+        "the smallest is best for a loss, the largest for others (accuracy), or as OUTPUT:min and OUTPUT:max say",
     )
 
 

@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 _ABOUT = """Get public weights by name; the path of the file goes to stdout, for example for -weights.
 
-They are kept in PYCAFFE_LMS_CACHE or ~/.cache/pycaffe_lms, checked by their checksum each time. A download that broke
-off goes on where it was when the command is run again. The network is used for nothing else.
+They are kept in PYCAFFE_LMS_CACHE or ~/.cache/pycaffe_lms and checked by their checksum each time. A broken download
+goes on where it stopped when the command is run again. No other command uses the network.
 
 weights:
 """

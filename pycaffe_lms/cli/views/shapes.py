@@ -27,8 +27,8 @@ def add_shape(p: argparse.ArgumentParser) -> None:
         "--python",
         choices=("on", "off"),
         default="off",
-        help="on: the modules of Python layers are imported, and their code says the shapes of their tops; off: no "
-        "code of theirs runs, -shape gives them",
+        help="on: import the modules of Python layers, whose code computes the shapes of their tops; off: run none of "
+        "their code, -shape gives the shapes",
     )
 
 
