@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..backend.device import Device
 from ..options import option, switch
 
 
@@ -64,6 +65,6 @@ class Tuning:
     )
     split_backward: bool | None = None
 
-    def wants_channels_last(self, device) -> bool:
+    def wants_channels_last(self, device: Device) -> bool:
         """Return whether a net on this device stores images channels-last."""
         return device.name == "cuda" if self.channels_last is None else self.channels_last
