@@ -47,10 +47,11 @@ class Arrangement:
         micro_batched: which parts of `run_graph` belong to which layers and values of `graph`.
         table: all buffers of `run_graph`.
         builder: makes the steps of layers.
+        kept: names of blobs whose values and gradients stay readable after a solver's iteration; names added later
+            count for the programs made from then on.
 
     Args:
         splitting: how many parts each layer runs in.
-        kept: names of blobs whose values and gradients stay readable after a solver's iteration.
         forward_only: only forwards count, as of a solver's test nets.
         file: the prototxt, for errors.
     """
@@ -62,13 +63,13 @@ class Arrangement:
         dtype: np.dtype,
         tuning: Tuning,
         splitting: Splitting,
-        kept: Iterable[str],
+        kept: set[str],
         forward_only: bool,
         file: str | None,
     ):
         self.graph, self.dtype, self.tuning = graph, dtype, tuning
         self._runtime, self._device = runtime, runtime.device
-        self._kept, self._forward_only, self._file = frozenset(kept), forward_only, file
+        self.kept, self._forward_only, self._file = kept, forward_only, file
         self.micro_batched = with_micro_batches(graph, splitting.parts(graph), splitting.blocks(graph))
         self.run_graph = self.micro_batched.graph
         for node in graph.nodes:
@@ -136,12 +137,12 @@ class Arrangement:
 
     def _kept_values(self) -> set[str]:
         """Return the names of values of `run_graph` that belong to kept blobs."""
-        return self.micro_batched.names(self._kept)
+        return self.micro_batched.names(self.kept)
 
     def _kept_gradients(self) -> set[int]:
         """Return the ids of values of `run_graph` whose gradients kept blobs show."""
-        shown = shown_gradients(self.graph) if self._kept else {}
-        return {v for name in self._kept for v in self.micro_batched.values[shown[name]]}
+        shown = shown_gradients(self.graph) if self.kept else {}
+        return {v for name in self.kept for v in self.micro_batched.values[shown[name]]}
 
     def _packed(self) -> frozenset[int]:
         """Return the buffers with a short live range in a solver's program.

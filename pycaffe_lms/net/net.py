@@ -112,7 +112,6 @@ class Net(Uncopied):
         self.tuning = tuning or self.tuning_by_hand
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set if several ranks train together
-        self._kept: set[str] = set()
         self.ran = False  # whether a forward ran with the current shapes
         self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
         self.sharers: WeakSet[Net] = WeakSet()  # nets that use this net's parameters
@@ -123,7 +122,7 @@ class Net(Uncopied):
         first_values.check()
         self._choose_orders()
         with self.placed(self.graph):
-            self.arrangement = self._arranged()
+            self.arrangement = self._arranged(set())
             self.memory = self._made_memory(None)
         self.own_blobs = NetBlobs(self.graph, self.dtype, self.memory.store)
         self._first_values = first_values
@@ -185,14 +184,15 @@ class Net(Uncopied):
                 precision.choose(self.graph, ops_of(self.device))
             param_order.choose(self.graph)
 
-    def _arranged(self) -> Arrangement:
+    def _arranged(self, kept: set[str]) -> Arrangement:
+        """Return the arrangement for the current shapes. kept: names of blobs that stay readable."""
         return Arrangement(
             self.graph,
             self.runtime,
             self.dtype,
             self.tuning,
             self.splitting,
-            self._kept,
+            kept,
             self.forward_only,
             self.file,
         )
@@ -264,7 +264,7 @@ class Net(Uncopied):
         """
         for name in names:
             self.check_blob(name)
-        self._kept.update(names)
+        self.arrangement.kept.update(names)
         self.memory.forget_plans()
         if self.run_graph.groups or self.run_graph.views or self.memory.store.packed or self.runtime.config.auto:
             self.reshape()  # fused chains do not make inner values, and packed values do not last
@@ -527,7 +527,7 @@ class Net(Uncopied):
         old = self.memory
         old.release()
         with self.placed(self.graph):
-            self.arrangement = self._arranged()
+            self.arrangement = self._arranged(self.arrangement.kept)
             self.memory = self._made_memory(old)
         self.own_blobs.follow(self.memory.store)
         self._first_values.fill_constants(self.memory.memories)

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,6 @@ from pycaffe_lms.cli.live.gauges import Gauges, Reading, images_per_iteration
 from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.runtime.recorder import Recorder
-from pycaffe_lms.net.memory import net_memory
 from pycaffe_lms.solvers.events import Display, Evaluation, Output
 
 from ..solvers.helpers import GAUSSIAN, PLACES, inner, loss, make, messages
@@ -111,10 +111,10 @@ def test_waits_of_the_automatic_mode_are_measured_by_and_by(anew, monkeypatch):
     """It records two iterations to plan anew, and one more as it is when the plan that counts has run; then none."""
     seen, record = [], Recorder.iteration
     monkeypatch.setattr(Recorder, "iteration", lambda self, name: seen.append(name) or record(self, name))
-    monkeypatch.setattr(net_memory, "WORTH", 1e9 if anew else 0.0)
     lms = LMSConfig(auto=True, threshold_kb=1, budget=1250 << 10)
     monkeypatch.setitem(PLACES, "auto", lambda: {"device": SimDevice(64 << 20), "lms": lms})
     solver = make(GAUSSIAN + inner("a", outputs=20000) + inner("ip", "a") + loss(), "auto")
+    solver.net.runtime.search = replace(solver.net.runtime.search, replan=1e9 if anew else 0.0)
     gauges, known = Gauges(solver), []
     for iteration in range(10):
         solver.step(1)

@@ -11,8 +11,9 @@ from pycaffe_lms.errors import UsageError
 from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.program import BufferKind, kind_of
 from pycaffe_lms.net.passes.blocks import cuttable, output_cuts
-from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
+from pycaffe_lms.net.passes.micro_batch import split_values, with_micro_batches
 from pycaffe_lms.net.program.buffers import assign
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.block_nets import NETS
@@ -82,7 +83,9 @@ def test_parameters_have_a_buffer_for_each_block():
     split_memories = {v.id: v for v in split_values(old, made)}
     for param in old.params:
         pieces = [made.graph.params[p] for p in made.params[param.index]]
-        assert param.data >= PARTED and split_memories[param.data].buffers == tuple(p.data for p in pieces)
+        assert kind_of(param.data) is BufferKind.SPLIT and split_memories[param.data].buffers == tuple(
+            p.data for p in pieces
+        )
         assert [table.used_bytes[p.data] for p in pieces] == [4 * count(p.shape) for p in pieces]
         assert sum(p.shape[0] for p in pieces) == param.shape[0]
     names = [b.name for b in table.buffers]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pycaffe_lms.layers.base import count
-from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
+from pycaffe_lms.lms.program import BufferKind, kind_of
+from pycaffe_lms.net.passes.micro_batch import split_values, with_micro_batches
 from pycaffe_lms.net.passes.regions import find_regions
 from pycaffe_lms.net.program.buffers import assign
 from tests.lms.split_nets import NETS
@@ -73,11 +74,11 @@ def test_buffers_of_parts_and_of_wholes():
     }
     by_id = {p.id: p for p in split_memories}
     inner = [v for v in old.values if len(made.values[v.id]) == 2]
-    assert inner and all(v.data >= PARTED and v.diff >= PARTED for v in inner)
+    assert inner and all(kind_of(v.data) is kind_of(v.diff) is BufferKind.SPLIT for v in inner)
     for v in inner:
         assert by_id[v.data].buffers == tuple(run.values[i].data for i in made.values[v.id])
         assert by_id[v.data].name.endswith(".data") and by_id[v.diff].name.endswith(".diff")
-    assert all(v.data < PARTED for v in old.values if v not in inner)
+    assert all(kind_of(v.data) is not BufferKind.SPLIT for v in old.values if v not in inner)
 
 
 def test_in_place_layers_work_in_place_within_a_part_but_not_across_the_border():
