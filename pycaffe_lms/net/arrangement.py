@@ -32,7 +32,7 @@ from .passes.order_copies import request_copies
 from .program.buffer_views import choose_views
 from .program.buffers import BufferTable, assign
 from .program.lms_requests import asked_by_layers
-from .program.programs import HostedStep, ProgramBuilder, Sequenced, SplitBackward, sequence
+from .program.programs import AnyStep, HostedStep, ProgramBuilder, Sequenced, SplitBackward, sequence
 from .program.reduction import Reduction
 from .program.step_order import delayed, with_updates
 from .program.steps import LayerStep
@@ -260,10 +260,11 @@ class Arrangement:
         n = len(self.graph.nodes) - 1
 
         def made(split: SplitBackward) -> Sequenced:
-            steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
+            forward, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
             back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, split_backward=split)
-            back = reduction.woven(back) if reduction is not None else back
-            steps = with_updates(steps, back, tail, self._runtime.active and reduction is None)
+            summed: Sequence[AnyStep] = reduction.woven(back) if reduction is not None else back
+            early = self._runtime.active and reduction is None
+            steps: list[AnyStep] = with_updates(forward, summed, tail, early)
             if split is not SplitBackward.NONE:
                 sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
                 steps = delayed(steps, sizes, {b for b, buffer in buffers.items() if buffer.call_scratch})

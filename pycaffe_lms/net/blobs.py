@@ -61,7 +61,7 @@ class NetBlobs:
         self.versions = Versions(graph, self.blobs, store.shown, self._dtype, before)
         for value in graph.values:
             if value.loss_weight:
-                pair = None, store.memories[value.diff]
+                pair = store.memories[value.data], store.memories[value.diff]
                 Blob(value.name, value.shape, self._dtype, pair).diff = value.loss_weight
 
     def _lasting(self, param: Param) -> Blob:

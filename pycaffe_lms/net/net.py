@@ -7,17 +7,22 @@ reads and writes files; `../pycaffe/net.py` has the class that users import.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..backend import get_device
+from ..backend.device import Device
 from ..blob import Blob
 from ..errors import CaffeError, OutOfDeviceMemory, ShapeError
+from ..formats.prototxt.parser import Lines
 from ..formats.types import SPLIT
 from ..layers.base import TRAIN, BuildContext, ShapesChanged
 from ..lms.config import LMSConfig
@@ -26,7 +31,7 @@ from ..lms.runtime.memory_owners import explain
 from ..lms.runtime.runtime import Runtime
 from ..memory.states import Ask, State
 from ..ops import ops_of
-from ..proto.caffe_pb2 import LayerParameter
+from ..proto.caffe_pb2 import LayerParameter, NetParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
@@ -45,9 +50,10 @@ from .memory.fit import fitted, log_parts, refuse_chosen_parts
 from .memory.micro_batch_choice import Splitting
 from .memory.net_memory import NetMemory
 from .passes import memory_order, param_order, precision
-from .program.programs import HostedStep, Sequenced, sequence
+from .program.programs import AnyStep, HostedStep, Sequenced, sequence
 from .program.reduction import Reduction
 from .program.split_backward import log_split_backward
+from .program.steps import LayerStep
 from .run.callbacks import Callbacks, backward_layers, forward_layers
 from .run.findings import Findings
 from .tuning import Tuning
@@ -80,17 +86,17 @@ class Net(Uncopied):
 
     def __init__(
         self,
-        source,
+        source: str | os.PathLike[str] | NetParameter,
         phase: int | None = None,
         *,
         level: int = 0,
         stages: Sequence[str] = (),
-        lines=None,
+        lines: Lines | None = None,
         file: str | None = None,
-        device=None,
+        device: Device | None = None,
         lms: LMSConfig | None = None,
         runtime: Runtime | None = None,
-        dtype=np.float32,
+        dtype: DTypeLike = np.float32,
         seed: int | None = None,
         random: CaffeRandom | None = None,
         solver_count: int = 1,
@@ -241,7 +247,7 @@ class Net(Uncopied):
         return list(self.graph.outputs)
 
     @property
-    def layers(self) -> list:
+    def layers(self) -> list[Any]:
         """Return the user's object of each layer, in order."""
         return [node.layer.public_object for node in self.graph.nodes]
 
@@ -294,7 +300,7 @@ class Net(Uncopied):
         self.own_blobs.versions.show(start, end)
         return done
 
-    def run_steps(self, key: str, steps: Sequence) -> None:
+    def run_steps(self, key: str, steps: Sequence[AnyStep]) -> None:
         """Run these steps as the program `key`; every value survives."""
         with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
@@ -354,14 +360,14 @@ class Net(Uncopied):
         present = frozenset(written | self.arrangement.builder.loss_diffs())
         key = f"backward {start}..{end} {hash(present)}"
         if key in self.memory.plans():
-            steps = self.memory.steps(key)
+            steps = [step for step in self.memory.steps(key) if isinstance(step, LayerStep)]
         else:
             steps = self.arrangement.builder.backward(start, end, present, accumulate=True)
         self.backward_by_hand(start, end, steps, key)
         if self.reduction is not None and self.reduction.layer_wise:
             self.reduce_by_hand(steps, key)
 
-    def backward_by_hand(self, start: int, end: int, steps: Sequence, key: str) -> None:
+    def backward_by_hand(self, start: int, end: int, steps: Sequence[LayerStep], key: str) -> None:
         """Run these backward steps of layers start down to end as the program `key`, with a user's callbacks."""
         if self.callbacks.around_backward:
             backward_layers(self, start, end, steps, key)
@@ -369,7 +375,7 @@ class Net(Uncopied):
             self.run_steps(key, steps)
         self.own_blobs.versions.show_diffs(start, end)
 
-    def reduce_by_hand(self, steps: Sequence, key: str) -> None:
+    def reduce_by_hand(self, steps: Sequence[LayerStep], key: str) -> None:
         """Average the gradients of these backward steps of the program `key` over all ranks, if there are several."""
         if self.reduction is not None:
             self.run_steps(f"{key}, reduction", self.reduction.alone(steps))
@@ -500,7 +506,7 @@ class Net(Uncopied):
         self.findings.say()
         return total
 
-    def statistics(self) -> dict:
+    def statistics(self) -> dict[str, Any]:
         """Return statistics of Large Model Support for this net and its runtime: see `net_statistics`."""
         return net_statistics(self)
 
@@ -525,7 +531,7 @@ class Net(Uncopied):
             raise
         self.device.synchronize()
         old = self.memory
-        old.release()
+        old.store.release()
         with self.placed(self.graph):
             self.arrangement = self._arranged(self.arrangement.kept)
             self.memory = self._made_memory(old)

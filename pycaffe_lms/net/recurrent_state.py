@@ -25,7 +25,7 @@ def read(net: Net, copy: Callable[[SyncedMemory], np.ndarray] | None = None) -> 
 
 def _copy(memory: SyncedMemory) -> np.ndarray:
     memory.ask(Ask.READ_CPU)
-    return memory.host[: memory.nbytes].copy()
+    return memory.host_bytes.copy()
 
 
 def memories(net: Net) -> list[SyncedMemory]:

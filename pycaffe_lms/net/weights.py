@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import CaffeError, UsageError, WeightsError
 from ..formats.weights.blobproto import LayerWeights, array_to_blobproto, load_blob
 from ..formats.weights.caffemodel import read_weights, write_weights
+from ..memory.split_memory import SplitMemory
 from ..memory.states import State
 from ..memory.synced import SyncedMemory
 from ..proto import caffe_pb2
@@ -34,7 +35,7 @@ Arrays = list[tuple[np.ndarray, "np.ndarray | None"]]
 Read = Callable[["Blob", str], np.ndarray]
 
 
-def copy_from(net: Net, path: str | os.PathLike) -> None:
+def copy_from(net: Net, path: str | os.PathLike[str]) -> None:
     """Load a .caffemodel (binary or HDF5) by layer name.
 
     Layers that the file lacks keep their values, with a warning; layers that the net lacks are skipped and logged.
@@ -42,7 +43,7 @@ def copy_from(net: Net, path: str | os.PathLike) -> None:
     """
     seen: set[str] = set()
     loaded: set[int] = set()
-    by_name = {}
+    by_name: dict[str, Node] = {}
     for node in net.graph.nodes:
         by_name.setdefault(node.name, node)
     for source in read_weights(path):
@@ -165,7 +166,7 @@ def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
     return message
 
 
-def save(net: Net, path: str | os.PathLike, *, write_diff: bool = False) -> None:
+def save(net: Net, path: str | os.PathLike[str], *, write_diff: bool = False) -> None:
     """Write a .caffemodel atomically."""
     write_weights(path, bare_proto(net), layer_arrays(net, write_diff=write_diff))
 
@@ -240,7 +241,7 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
     Gradients keep their values, and so do histories: see `../solvers/slots.py`. Raises UsageError if a layer cannot
     work on copies.
     """
-    params, memories, wanted = net.graph.params, net.memory.memories, {}
+    params, memories, wanted = net.graph.params, net.memory.store.memories, {}
     for node, source in pairs:
         for p, q in zip(node.params, source.params, strict=True):
             wanted[params[p].owner] = other.graph.params[q].channels_last
@@ -282,5 +283,5 @@ def _share_one(net: Net, other: Net, mine: Param, theirs: Param) -> None:
         ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
     for block, their_block in zip(own_blocks, their_blocks, strict=True):
         net.memory.store.share(block.data, other.memory.memories[their_block.data])
-    if len(own_blocks) > 1:
+    if isinstance(memory, SplitMemory):
         net.memory.store.share_whole(mine.data, memory)

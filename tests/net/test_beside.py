@@ -44,7 +44,7 @@ def test_gradients_in_another_order_than_their_parameters(order, seed, beside):
 def test_a_branch_that_is_not_joined_shows(beside, monkeypatch):
     """What the test above would see: parameters are updated before their gradients are there."""
     plain, _ = trained("residual", False)
-    monkeypatch.setattr("pycaffe_lms.net.run.branch.Branch.join", lambda self: None)
+    monkeypatch.setattr("pycaffe_lms.net.run.executor.Branch.join", lambda self: None)
     with pytest.raises((DeviceError, AssertionError)):
         late, _ = trained("residual", True)
         assert late == plain

@@ -83,9 +83,8 @@ def test_parameters_have_a_buffer_for_each_block():
     split_memories = {v.id: v for v in split_values(old, made)}
     for param in old.params:
         pieces = [made.graph.params[p] for p in made.params[param.index]]
-        assert kind_of(param.data) is BufferKind.SPLIT and split_memories[param.data].buffers == tuple(
-            p.data for p in pieces
-        )
+        assert kind_of(param.data) is BufferKind.SPLIT
+        assert split_memories[param.data].buffers == tuple(p.data for p in pieces)
         assert [table.used_bytes[p.data] for p in pieces] == [4 * count(p.shape) for p in pieces]
         assert sum(p.shape[0] for p in pieces) == param.shape[0]
     names = [b.name for b in table.buffers]

@@ -29,10 +29,15 @@ _RUNTIMES: WeakKeyDictionary[Device, WeakSet[Runtime]] = WeakKeyDictionary()
 
 
 class MemoryOwner(Protocol):
-    """Describe a net's memory. name: the net's."""
+    """Describe a net's memory."""
 
-    name: str
-    memories: Mapping[int, SyncedMemory]
+    @property
+    def name(self) -> str:
+        """Return the net's name."""
+
+    @property
+    def memories(self) -> Mapping[int, SyncedMemory]:
+        """Return the memory of each buffer."""
 
     def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
         """Return (layer, bytes) of resident buffers in creation order. own: without those that another net owns."""

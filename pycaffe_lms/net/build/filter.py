@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import GraphError
+from ...proto.caffe_pb2 import NetParameter, NetState, NetStateRule
 
 
-def meets_rule(state, rule) -> bool:
+def meets_rule(state: NetState, rule: NetStateRule) -> bool:
     """Return whether a NetState meets a NetStateRule; an empty rule is always met."""
     if rule.HasField("phase") and rule.phase != state.phase:
         return False
@@ -22,7 +23,7 @@ def meets_rule(state, rule) -> bool:
     return stages.issuperset(rule.stage) and not stages.intersection(rule.not_stage)
 
 
-def filter_net(net, line: Callable[[int], int | None] = lambda i: None) -> tuple[object, list[int]]:
+def filter_net(net: NetParameter, line: Callable[[int], int | None] = lambda i: None) -> tuple[NetParameter, list[int]]:
     """Return a copy of a NetParameter with only the layers that its `state` keeps, and their indices in the original.
 
     Args:
@@ -30,7 +31,7 @@ def filter_net(net, line: Callable[[int], int | None] = lambda i: None) -> tuple
     Raises:
         GraphError: a layer has both include and exclude rules.
     """
-    kept = type(net)()
+    kept = NetParameter()
     kept.CopyFrom(net)
     del kept.layer[:]
     origins = []

@@ -20,7 +20,7 @@ def shown_gradients(graph: Graph) -> dict[str, int]:
 
 def lowest_gradients(graph: Graph) -> dict[int, int]:
     """Return {first of the values that share memory: the first of them that gets a gradient in a whole backward}."""
-    alike, lowest = in_one_memory(graph), {}
+    alike, lowest = in_one_memory(graph), dict[int, int]()
     for v in sorted(b for node in graph.nodes if node.need_backward for b in gets_gradient(node)):
         lowest.setdefault(alike[v], v)
     return lowest

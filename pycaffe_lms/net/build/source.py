@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...errors import CaffeError
 from ...formats.prototxt.parser import Lines, read_net
 from ...formats.prototxt.upgrade import upgrade_net
-from ...proto import caffe_pb2
+from ...proto.caffe_pb2 import NetParameter, NetState, Phase
 from .filter import filter_net
 from .splits import insert_splits
 
@@ -23,13 +23,13 @@ class NetSource:
         file: path as given.
     """
 
-    message: object
+    message: NetParameter
     lines: list[int | None]
     file: str | None
 
 
 def load_source(
-    source: str | os.PathLike | caffe_pb2.NetParameter,
+    source: str | os.PathLike[str] | NetParameter,
     *,
     phase: int | None = None,
     level: int = 0,
@@ -45,19 +45,17 @@ def load_source(
     Raises:
         PrototxtError, GraphError: with file and line.
     """
-    if isinstance(source, caffe_pb2.NetParameter):
+    if isinstance(source, NetParameter):
         message = upgrade_net(source).message
         lines = lines or Lines()
     else:
         file = os.fspath(source)
         parsed = read_net(file)
         message, lines = parsed.message, parsed.lines
-    net = caffe_pb2.NetParameter()
+    net = NetParameter()
     net.CopyFrom(message)
     if phase is not None:
-        net.state.phase = phase
-        net.state.level = level
-        net.state.stage.extend(stages)
+        net.state.MergeFrom(NetState(phase=Phase.Name(phase), level=level, stage=stages))
     try:
         kept, origins = filter_net(net, lines.layer)
         split, origins = insert_splits(kept, origins, lines.layer)

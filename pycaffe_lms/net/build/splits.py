@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...errors import GraphError
 from ...formats.types import SPLIT
+from ...proto.caffe_pb2 import NetParameter
 
 _MAX_NAMED = 100  # blobs that an error names, at most
 
@@ -25,8 +26,8 @@ def split_blob_name(blob: str, layer: str, index: int, k: int) -> str:
 
 
 def insert_splits(
-    net, origins: list[int], line: Callable[[int], int | None] = lambda i: None
-) -> tuple[object, list[int]]:
+    net: NetParameter, origins: list[int], line: Callable[[int], int | None] = lambda i: None
+) -> tuple[NetParameter, list[int]]:
     """Return a copy of a NetParameter with Split layers inserted after the producers, and the origins of its layers.
 
     Args:
@@ -55,7 +56,7 @@ def insert_splits(
         for j, weight in enumerate(layer.loss_weight[: len(layer.top)]):
             if weight and (i, j) in made:
                 uses[i, j] = uses.get((i, j), 0) + 1
-    result = type(net)()
+    result = NetParameter()
     result.CopyFrom(net)
     del result.layer[:]
     new_origins: list[int] = []

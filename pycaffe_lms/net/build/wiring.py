@@ -6,25 +6,30 @@ Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, AppendTop, AppendBottom, Appen
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from ...arrays import DType
 from ...errors import CaffeError, GraphError
-from ...layers.base import BuildContext, InPlace, count
+from ...layers.base import BuildContext, InPlace, Shape, count
 from ...layers.registry import layer_class
 from ...layers.sizes import check_params, check_tops
-from ...proto.caffe_pb2 import LayerParameter
+from ...proto.caffe_pb2 import LayerParameter, NetParameter, ParamSpec
 from .backprop import plan_gradients
 from .graph import Graph, Node, Param, Value
+
+if TYPE_CHECKING:
+    from ...proto.caffe_pb2 import Phase
 
 AUTOMATIC = "(automatic)"
 _MULTIPLIERS = ("lr_mult", "decay_mult")
 
 
 def wire(
-    net,
+    net: NetParameter,
     lines: list[int | None],
     *,
     file: str | None,
-    dtype,
+    dtype: DType,
     context_of: Callable[[LayerParameter, int], BuildContext] | None = None,
 ) -> Graph:
     """Build the graph of a filtered NetParameter with Split layers. Data layers open their sources.
@@ -63,15 +68,19 @@ def wire(
 
 
 def _make_node(
-    index: int, message, line: int | None, phase: int, context_of: Callable[[LayerParameter, int], BuildContext]
+    index: int,
+    message: LayerParameter,
+    line: int | None,
+    phase: Phase,
+    context_of: Callable[[LayerParameter, int], BuildContext],
 ) -> Node:
     """Make a layer and its node, without connections."""
     cls = layer_class(message.type)
-    param = type(message)()
+    param = LayerParameter()
     param.CopyFrom(message)
     if not param.HasField("phase"):
         param.phase = phase
-    saved = type(message)()
+    saved = LayerParameter()
     saved.CopyFrom(param)
     while cls.declares.is_loss and len(param.top) < cls.declares.tops.least:
         param.top.append(AUTOMATIC)
@@ -155,7 +164,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
         here = lr = spec.lr_mult if spec is not None else request.lr_mult
         decay = spec.decay_mult if spec is not None else 1.0
         owner = index
-        if name and name in named:
+        if spec is not None and name in named:
             owner = named[name]
             _check_sharing(graph, node, position, request.shape, spec, graph.params[owner])
             lr, decay = graph.params[owner].lr_mult, graph.params[owner].decay_mult
@@ -181,7 +190,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
         node.params.append(index)
 
 
-def _check_sharing(graph: Graph, node: Node, position: int, shape, spec, owner: Param) -> None:
+def _check_sharing(graph: Graph, node: Node, position: int, shape: Shape, spec: ParamSpec, owner: Param) -> None:
     """Raise GraphError unless a parameter can use its owner's memory; set the owner's multipliers from `spec`."""
     first = node if owner.node == node.index else graph.nodes[owner.node]
     if spec.share_mode == 1:  # PERMISSIVE

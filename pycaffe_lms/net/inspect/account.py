@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...lms.cost.timing import MeasuredRun, PlanTimes, time_plan
 from ...lms.plan.plan import Plan
@@ -29,7 +29,7 @@ def buffer_kinds(memory: NetMemory) -> dict[int, str]:
     return kinds
 
 
-def net_statistics(net: Net) -> dict:
+def net_statistics(net: Net) -> dict[str, Any]:
     """Return `Runtime.statistics` and, under "buffers", counts of this net's buffers.
 
     Each of "managed", "resident" and "host" is {"count", "bytes"}, and "by_kind" has one such entry per kind of managed
@@ -37,7 +37,7 @@ def net_statistics(net: Net) -> dict:
     with host memory of their own.
     """
     memory = net.memory
-    kinds, by_kind = buffer_kinds(memory), {}
+    kinds, by_kind = buffer_kinds(memory), dict[str, dict[str, int]]()
     managed = [b for b in memory.buffers.values() if memory.memories[b.id].managed]
     for buffer in managed:
         counted = by_kind.setdefault(kinds[buffer.id], {"count": 0, "bytes": 0})
@@ -45,7 +45,7 @@ def net_statistics(net: Net) -> dict:
         counted["bytes"] += buffer.nbytes
     buffers = {
         "managed": _counted(b.nbytes for b in managed),
-        "resident": _counted(nbytes for _, nbytes in memory.resident_listing()),
+        "resident": _counted(nbytes for _, nbytes in memory.store.resident_listing()),
         "host": _counted(m.nbytes for m in (memory.memories[b.id] for b in managed) if m.host is not None),
         "by_kind": by_kind,
     }

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from ...layers.base import count
+from ...layers.base import Shape, count
+from ...proto.caffe_pb2 import NetParameter
 from ..build.graph import Graph, Node
 
 _log = logging.getLogger(__name__)
 
 
-def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
+def log_net(graph: Graph, message: NetParameter, itemsize: int, half: bool = False) -> None:
     """Log the bottoms, tops and backward of every layer, and the outputs. half: log how many values are bfloat16."""
     if not _log.isEnabledFor(logging.INFO):
         return
@@ -43,7 +44,7 @@ def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
     _log.info("Network initialization done.")
 
 
-def shape_text(shape) -> str:
+def shape_text(shape: Shape) -> str:
     """Format a shape: (2, 3, 4) as "2 3 4 (24)", a scalar as "(1)"."""
     return " ".join([*(str(d) for d in shape), f"({count(shape)})"])
 

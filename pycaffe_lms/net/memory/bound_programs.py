@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...lms.plan.plan import Plan
-from ...lms.runtime.memory_owners import MemoryOwner, prepare
+from ...lms.runtime.memory_owners import prepare
 from ...lms.runtime.runtime import Runtime
 from ...memory.split_memory import SplitMemory
 from ...memory.synced import SyncedMemory
@@ -42,13 +42,11 @@ class BoundPrograms:
     """Bind programs to plans. A change of the store's buffers drops all of them.
 
     Args:
-        owner: the net's memory, for errors.
         graph_runs: replay programs as CUDA graphs where possible.
     """
 
     def __init__(
         self,
-        owner: MemoryOwner,
         graph: Graph,
         store: BufferStore,
         workspace: Workspace,
@@ -57,7 +55,7 @@ class BoundPrograms:
         runtime: Runtime,
         graph_runs: bool,
     ):
-        self._owner, self._graph, self._store, self._workspace = owner, graph, store, workspace
+        self._graph, self._store, self._workspace = graph, store, workspace
         self._planner, self._executor, self._runtime, self._graph_runs = planner, executor, runtime, graph_runs
         self._bound: dict[str, Bound] = {}
         self._version = store.version
@@ -109,7 +107,7 @@ class BoundPrograms:
         graph, store = self._graph, self._store
         memories = store.memories
         if plan is not None:
-            prepare(self._runtime, self._owner, plan)
+            prepare(self._runtime, store, plan)
             sequenced = self._planner.as_planned(sequenced, plan)
         replay = Replay.of(graph, sequenced, plan, memories, self._runtime) if self._graph_runs else None
         step_scalars = StepScalars(graph, memories, [s for s in sequenced.steps if not getattr(s, "again", False)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...backend.device import align
+from ...errors import OutOfDeviceMemory
 from ...layers.base import Runs
 from ...lms.managed import Managed
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
@@ -31,6 +32,8 @@ def hand_on(memories: Sequence[SplitMemory]) -> None:
 class BufferStore:
     """Make the memory of a net's buffers, add external ones, share and release it.
 
+    It is the memory owner by which errors name the net.
+
     Attributes:
         buffers, memories: every buffer and its memory, by id; `memories` also has the split memories.
         split: the split memory of every value that several buffers store, or one as bfloat16.
@@ -39,16 +42,18 @@ class BufferStore:
     Args:
         old: the store that this one replaces after a reshape. Values, parameters and kept scratch whose size in bytes
             is unchanged carry over.
+        file: the prototxt, for errors.
     """
 
-    def __init__(self, graph: Graph, choice: MemoryChoice, runtime: Runtime, old: BufferStore | None = None):
+    def __init__(self, graph: Graph, choice: MemoryChoice, runtime: Runtime, old: BufferStore | None, file: str | None):
+        self.name, self._file = graph.name, file
         self._graph, self._choice, self._runtime, self._device = graph, choice, runtime, runtime.device
         table = choice.table
         self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
-        self.memories: dict[int, SyncedMemory | SplitMemory] = {}
+        self.memories: dict[int, SyncedMemory] = {}
         self.split: list[SplitMemory] = []
         self.version = 0
-        self._external: dict[BufferId, bool | None] = {}  # whether LMS manages each; None: by its size
+        self._external: dict[int, bool | None] = {}  # whether LMS manages each; None: by its size
         self._shared: dict[int, SyncedMemory] = {}
         self._used = set(choice.used)
         kept = old.carry() if old is not None else {}
@@ -109,7 +114,7 @@ class BufferStore:
         return self._choice.dropped
 
     @property
-    def external(self) -> list[BufferId]:
+    def external(self) -> list[int]:
         """Return the ids of the external buffers."""
         return list(self._external)
 
@@ -127,7 +132,7 @@ class BufferStore:
         """Return the buffers whose device memory plans control, by id."""
         return {b: buffer for b, buffer in self.buffers.items() if self.memories[b].managed}
 
-    def shown(self, b: int) -> SyncedMemory | SplitMemory:
+    def shown(self, b: int) -> SyncedMemory:
         """Return the memory of a buffer as users see it: in the net's type, also if it is stored as bfloat16."""
         return self.memories.get(buffer_id(BufferKind.WIDENED, b), self.memories[b])
 
@@ -141,6 +146,10 @@ class BufferStore:
             if not (own and b.id in self._shared)
         ]
 
+    def place(self, error: OutOfDeviceMemory, layer: str) -> OutOfDeviceMemory:
+        """Return the error with the layer's place in this net's prototxt."""
+        return self._graph.place(error.at(layer=layer), self._file)
+
     # -- external and shared buffers --------------------------------------------------------------------------------
     def add(self, name: str, nbytes: int, *, manage: bool | None = None) -> BufferId:
         """Add an external buffer (a solver's history), which a reshape keeps, and return its id.
@@ -152,7 +161,7 @@ class BufferStore:
         self._runtime.make_room()
         return b
 
-    def drop(self, ids: Iterable[BufferId]) -> None:
+    def drop(self, ids: Iterable[int]) -> None:
         """Drop external buffers and their values."""
         for b in ids:
             nbytes = self.buffers.pop(b).nbytes
@@ -204,5 +213,6 @@ class BufferStore:
         """Release managed call scratch, which a reshaped net does not reuse, and unregister from the runtime."""
         shared = self.unmanaged_call_scratch
         self._runtime.unregister(self._managed)
+        self._runtime.memory_owners.leave(self)
         for b in self.call_scratch - shared:
             self.memories[b].give_back()

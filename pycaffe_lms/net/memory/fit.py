@@ -22,10 +22,11 @@ from ...lms.runtime.runtime import Runtime
 from ...memory.exported_views import alive
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
-from ..program.programs import HostedStep, SplitBackward
+from ..program.programs import AnyStep, HostedStep, SplitBackward
 from .micro_batch_choice import describe, needs
 
 if TYPE_CHECKING:
+    from ...blob import Blob
     from ..net import Net
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
 
 
 def _whole_or_in_parts(runtime: Runtime, nets: Sequence[Net], attempt: Callable[[], T]) -> T:
-    refused, runtime.whole = None, True
+    refused: OutOfDeviceMemory | None = None
+    runtime.whole = True
     for idle in (runtime.idle, not runtime.idle):
         try:
             _set_idle(runtime, nets, idle)
@@ -74,6 +76,7 @@ def _whole_or_in_parts(runtime: Runtime, nets: Sequence[Net], attempt: Callable[
     runtime.whole = False
     if runtime.active and any(net.splitting.chooses for net in nets):
         return attempt()
+    assert refused is not None, "an attempt failed"
     raise refused
 
 
@@ -182,7 +185,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
     while True:
         split = SplitBackward.NONE if by_hand else net.arrangement.split_backward
         passes = net.arrangement.all_steps(fused=not by_hand, split_backward=split)
-        steps = [*passes, *(updates() if updates is not None else ())]
+        steps: list[AnyStep] = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.store.managed(), net.runtime.limit()
         need = needs(steps, managed)
         if helped and max(need) <= limit:
@@ -221,17 +224,23 @@ def follow(net: Net) -> None:
 
     Values of blobs move to the new buffers, and so do NumPy views that the user keeps of them.
     """
-    before = [(blob, blob.data_memory, blob.diff_memory) for blob in net.own_blobs]
-    for _, *memories in before:
+    before = [(blob, _memories(blob)) for blob in net.own_blobs]
+    for _, memories in before:
         for memory in memories:
             if memory.state is State.HEAD_AT_GPU:
                 memory.ask(Ask.READ_CPU)  # the device copy is about to be released
     net.reshape()
-    for blob, data, diff in before:
-        move_value(data, blob.data_memory)
-        move_value(diff, blob.diff_memory)
+    for blob, memories in before:
+        for old, new in zip(memories, _memories(blob), strict=True):
+            move_value(old, new)
     for sharer in list(net.sharers):
         sharer.share_with(net)
+
+
+def _memories(blob: Blob) -> tuple[SyncedMemory, SyncedMemory]:
+    """Return the memory of a blob's data and of its gradient."""
+    assert blob.diff_memory is not None, "every blob of a net has one"
+    return blob.data_memory, blob.diff_memory
 
 
 def move_value(old: SyncedMemory, new: SyncedMemory) -> None:
@@ -243,4 +252,4 @@ def move_value(old: SyncedMemory, new: SyncedMemory) -> None:
         new.host, new.host_held = old.host, old.host_held
     new.ask(Ask.OVERWRITE_CPU)
     if new.host is not old.host:
-        new.host[: new.nbytes] = old.host[: old.nbytes]
+        new.host_bytes[:] = old.host_bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...backend.device import ALIGN
@@ -19,7 +20,6 @@ from ...lms.planner.lookahead import make_plan
 from ...lms.program import Buffer, Program, layer_of
 from ...lms.remat.candidates import RematCandidates
 from ...lms.remat.requested import CannotRemat, remat_order
-from ..program.costs import program_costs
 from ..program.lms_requests import cannot_remat
 from ..program.programs import HostedStep, Sequenced
 from ..program.split_backward import with_least_memory
@@ -62,9 +62,7 @@ class Least:
 def in_core(net: Net, tail: Tail) -> InCore:
     """Forecast a net without Large Model Support. Raises OutOfDeviceMemory if it does not fit its device."""
     plan = net.plan_only(tail)
-    memory, runtime = net.memory, net.runtime
-    sizes = {b: m.nbytes for b, m in memory.memories.items()}
-    costs = program_costs(net.run_graph, net.program_of(tail).steps, {}, memory.buffers, sizes, runtime.machine, {})
+    costs = net.memory.planner.costs_of(net.program_of(tail), {}, {})
     return InCore(device_bytes(net, plan), sum(costs.steps))
 
 
@@ -135,7 +133,8 @@ def least(net: Net, tail: Tail) -> Least:
     sizes, need = {b: buffer.nbytes for b, buffer in managed.items()}, _needs(program, managed)
     worst = program.steps[need.index(max(need))]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
-    arena = _least_arena(program, managed, max(need), {"uncopied": uncopied, "page": net.runtime.page(managed)})
+    plan = partial(make_plan, program, managed, ahead=0, uncopied=uncopied, page=net.runtime.page(managed))
+    arena = _least_arena(max(need), lambda limit: plan(limit=limit).arena_bytes)
     return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
 
 
@@ -151,20 +150,20 @@ def _needs(program: Program, managed: Mapping[int, Buffer]) -> list[int]:
     return [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
 
 
-def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int, options: dict) -> int:
+def _least_arena(need: int, arena_of: Callable[[int | None], int]) -> int:
     """Return the smallest arena, within `CLOSE`, into which on-demand copies can be packed.
 
     Args:
         need: bytes that the largest step needs.
-        options: keywords of `make_plan`.
+        arena_of: returns the bytes of the arena of a plan under a limit; raises OutOfDeviceMemory if there is none.
     """
-    low, high = need, make_plan(program, buffers, limit=None, ahead=0, **options).arena_bytes
+    low, high = need, arena_of(None)
     while high - low > CLOSE * need:
         middle = (low + high) // 2 // ALIGN * ALIGN
         if middle <= low:
             break
         try:
-            high = make_plan(program, buffers, limit=middle, ahead=0, **options).arena_bytes
+            high = arena_of(middle)
         except OutOfDeviceMemory:
             low = middle
     return high

@@ -23,10 +23,8 @@ from ..build.graph import Graph, Node
 from ..passes.blocks import cuttable
 from ..passes.micro_batch import MicroBatchedGraph
 from ..passes.regions import Region, boundaries, find_regions, inner_values, readers
-from ..program.programs import HostedStep
+from ..program.programs import AnyStep
 from ..program.steps import LayerStep
-
-AnyStep = LayerStep | HostedStep
 
 
 @dataclass(frozen=True)
@@ -117,16 +115,16 @@ class Splitting:
             in_blocks = 0
             if self.asked_blocks is None and layer in able and layer not in self.given:
                 in_blocks = min(counts.blocks(step, layer, own, nbytes, now.get(layer, 1)), able[layer])
-            region = next((r for r in regions if layer in r), None) if isinstance(step, LayerStep) else None
-            in_parts = 0
-            if self.asked is None and region is not None:
+            region = next((r for r in regions if layer in r), None)
+            in_parts = 0  # more parts than so far, or none
+            if isinstance(step, LayerStep) and region is not None:
                 so_far = self.chosen.parts.get(_key(region), 1)
                 in_parts = min(counts.parts(step, region, nbytes, so_far), _most(graph, region))
+                in_parts = in_parts if in_parts > so_far else 0
             more_blocks = in_blocks > now.get(layer, 1)
-            more_parts = region is not None and in_parts > self.chosen.parts.get(_key(region), 1)
-            if more_blocks and (2 * own > nbytes or not more_parts):
+            if more_blocks and (2 * own > nbytes or not in_parts):
                 blocks[layer] = max(in_blocks, blocks.get(layer, 1))
-            elif more_parts:
+            elif in_parts and region is not None:
                 parts[_key(region)] = max(in_parts, parts.get(_key(region), 1))
             else:
                 return False
@@ -209,13 +207,14 @@ def needs(steps: Sequence[AnyStep], managed: Mapping[int, Buffer]) -> list[int]:
     return [needed_bytes(program, s, sizes, pairs) for s in range(len(steps))]
 
 
-def _whole_bytes(graph: Graph, run: Graph, region: Region, node: Node, step: LayerStep, managed) -> int:
+def _whole_bytes(
+    graph: Graph, run: Graph, region: Region, node: Node, step: LayerStep, managed: Mapping[int, Buffer]
+) -> int:
     """Return the bytes that a step needs however many parts there are: parameters, and blobs at the region's border."""
     fixed = {b for p in node.params for b in (run.params[p].data, run.params[p].diff)}
     if node.part is not None:
-        wholes = (
-            run.values[run.values[v].whole] for v in (*node.bottoms, *node.tops) if run.values[v].whole is not None
-        )
+        found = (run.values[v].whole for v in (*node.bottoms, *node.tops))
+        wholes = (run.values[v] for v in found if v is not None)
     else:
         inner = inner_values(graph, region, readers(graph))
         user = graph.nodes[node.origin]

@@ -7,23 +7,22 @@ memory each buffer gets. `../run/` executes steps and records CUDA graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 
-from ...errors import OutOfDeviceMemory
 from ...layers.base import ShapesChanged
 from ...lms.plan.plan import Plan
-from ...lms.program import Program
+from ...lms.program import Buffer, Program
 from ...lms.runtime.memory_owners import refuse_oom
 from ...lms.runtime.runtime import Runtime
 from ...memory import exported_views
 from ...memory.states import Ask, State
+from ...memory.synced import SyncedMemory
 from ..build.graph import Graph
 from ..program.buffers import makers
-from ..program.programs import HostedStep
-from ..program.steps import LayerStep
+from ..program.programs import AnyStep, HostedStep
 from ..run.executor import Executor
 from .bound_programs import Bound, BoundPrograms, Build
 from .buffer_store import BufferStore, hand_on
@@ -55,41 +54,24 @@ class NetMemory:
         graph_runs: bool = False,
         file: str | None = None,
     ):
-        self.graph, self.runtime, self.device, self.file = graph, runtime, runtime.device, file
-        self.store = store = BufferStore(graph, choice, runtime, old.store if old is not None else None)
-        self.buffers, self.memories = store.buffers, store.memories
+        self.graph, self.runtime, self.device = graph, runtime, runtime.device
+        before: BufferStore | None = old.store if old is not None else None
+        self.store: BufferStore = BufferStore(graph, choice, runtime, before, file)
+        store = self.store
+        self.buffers: Mapping[int, Buffer] = store.buffers
+        self.memories: Mapping[int, SyncedMemory] = store.memories
         self.workspace = Workspace(graph, store.unmanaged_call_scratch, self.buffers, self.memories, runtime)
         self.executor = Executor(graph, self.memories, self.device, dtype)
-        store.take_over(old.store if old is not None else None)
+        store.take_over(before)
         self.planner = ProgramPlanner(graph, store, runtime, dtype.itemsize)
-        self.programs = BoundPrograms(
-            self, graph, store, self.workspace, self.planner, self.executor, runtime, graph_runs
-        )
+        self.programs = BoundPrograms(graph, store, self.workspace, self.planner, self.executor, runtime, graph_runs)
         self._last = ""  # the program that ran last
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         runtime.make_room()
-        runtime.memory_owners.join(self)
-
-    @property
-    def name(self) -> str:
-        """Return the name of the net."""
-        return self.graph.name
-
-    def place(self, error: OutOfDeviceMemory, layer: str) -> OutOfDeviceMemory:
-        """Return the error with the layer's place in this net's prototxt."""
-        return self.graph.place(error.at(layer=layer), self.file)
-
-    def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
-        """Return (layer, bytes) of every resident buffer, in creation order. own: leave out those of another net."""
-        return self.store.resident_listing(own=own)
-
-    def release(self) -> None:
-        """Release call scratch, which a reshaped net does not reuse, and unregister from the runtime."""
-        self.store.release()
-        self.runtime.memory_owners.leave(self)
+        runtime.memory_owners.join(store)
 
     # -- programs ---------------------------------------------------------------------------------------------------
-    def steps(self, key: str) -> tuple[LayerStep | HostedStep, ...]:
+    def steps(self, key: str) -> tuple[AnyStep, ...]:
         """Return the steps of a bound program."""
         return self.programs.bound[key].sequenced.steps
 
@@ -114,7 +96,7 @@ class NetMemory:
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
-        refuse_oom(self.runtime, self, wanted, released)
+        refuse_oom(self.runtime, self.store, wanted, released)
 
     def run(self, key: str, build: Build) -> None:
         """Run the program `key`, which `build` makes the first time. Nets of other threads on this device wait.
@@ -172,7 +154,7 @@ class NetMemory:
         else:
             self.runtime.run(plan, self.memories, execute)
 
-    def _execute(self, step: LayerStep | HostedStep) -> None:
+    def _execute(self, step: AnyStep) -> None:
         if isinstance(step, HostedStep):
             self.executor.ask(step.step)
             step.run()

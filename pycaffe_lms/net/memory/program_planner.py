@@ -7,9 +7,11 @@ the tops' gradients are then read twice. `ProgramPlanner.planned` tries the form
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...errors import OutOfDeviceMemory
+from ...lms.cost.machine import Costs
 from ...lms.cost.timing import time_plan
 from ...lms.plan.plan import Plan
 from ...lms.program import Buffer
@@ -45,18 +47,22 @@ class ProgramPlanner:
             CaffeError: as `plan_of`.
         """
         name, forms = sequenced.program.name, self._forms(sequenced)
-        best, refused = None, None
+        best: tuple[Sequenced, Plan, PlanRequest | None] | None = None
+        refused: OutOfDeviceMemory | None = None
         for form in forms:
             try:
                 plan = self.plan_of(form)
             except OutOfDeviceMemory as error:
                 refused = error
                 continue
+            if plan is None:
+                return form, None
             if best is None or plan.seconds < best[1].seconds:
                 best = form, plan, self.requests.get(name)
-            if plan is None or form is forms[-1] or not self._waits(plan):
+            if form is forms[-1] or not self._waits(plan):
                 break
         if best is None:
+            assert refused is not None, "there is at least one form"
             raise refused
         form, plan, request = best
         if request is not None:
@@ -117,19 +123,18 @@ class ProgramPlanner:
         return PlanRequest(
             sequenced.program,
             self._compressed(sequenced, self._managed(sequenced)),
-            program_costs(
-                self._graph,
-                sequenced.steps,
-                remats,
-                store.buffers,
-                {b: memory.nbytes for b, memory in store.memories.items()},
-                self._runtime.machine,
-                self._runtime.measured,
-            ),
+            self.costs_of(sequenced, remats, self._runtime.measured),
             {s: step.step for s, step in remats.items()},
             store.call_scratch,
             remat_requests_of(self._graph, sequenced, remats, store.call_scratch),
         )
+
+    def costs_of(self, sequenced: Sequenced, remats: Mapping[int, LayerStep], measured: Mapping[str, float]) -> Costs:
+        """Return the seconds of the steps of a program and of `remats`. measured: seconds by step name."""
+        store, machine = self._store, self._runtime.machine
+        assert machine is not None, "only programs of a device with memory of its own are planned"
+        sizes = {b: memory.nbytes for b, memory in store.memories.items()}
+        return program_costs(self._graph, sequenced.steps, remats, store.buffers, sizes, machine, measured)
 
     def remat_steps_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         """Return the steps that rematerialize forward steps of a program, by the index of the forward step."""

@@ -10,6 +10,7 @@ from ...layers.base import Lives
 from ...memory.states import Ask
 from ...memory.synced import SyncedMemory
 from ..build.graph import Graph
+from ..program.programs import AnyStep
 from ..program.steps import LayerStep, node_of
 
 _WORD = (1 << 64) - 1
@@ -18,7 +19,7 @@ _WORD = (1 << 64) - 1
 class StepScalars:
     """Advance the step scalars of the layers whose forward is among `steps`."""
 
-    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable):
+    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable[AnyStep]):
         forwards = (s for s in steps if isinstance(s, LayerStep) and s.forward and not s.look)
         nodes = (node_of(graph, s) for s in forwards)
         self._memories = memories

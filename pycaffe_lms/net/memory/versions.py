@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ...arrays import DType
 from ...blob import Blob, host_view
 from ...memory import exported_views
 from ...memory.states import Ask, State
@@ -37,11 +38,11 @@ class Versions:
         graph: Graph,
         blobs: Mapping[str, Blob],
         memory_of: Callable[[int], SyncedMemory],
-        dtype,
+        dtype: DType,
         before: Versions | None = None,
     ):
         self._graph, self._blobs, self._memory_of, self._dtype = graph, blobs, memory_of, dtype
-        self.shown = dict(before.shown if before else graph.last)
+        self.shown: dict[str, int] = dict(before.shown if before else graph.last)
         places: dict[str, set[int]] = {}
         for value in graph.values:
             places.setdefault(value.name, set()).add(value.data)
@@ -54,7 +55,7 @@ class Versions:
             diffs.setdefault(self._alike[value.id], set()).add(value.diff)
         self._several_diffs = {k for k, ids in diffs.items() if len(ids) > 1}
         showing = [*shown_gradients(graph).values(), *(before._shown_diffs.values() if before else ())]
-        self._shown_diffs = {self._alike[v]: v for v in showing}
+        self._shown_diffs: dict[int, int] = {self._alike[v]: v for v in showing}
         self._names: dict[int, list[str]] = {}  # names of blobs that share one memory in Caffe
         for name, v in graph.last.items():
             self._names.setdefault(self._alike[v], []).append(name)
@@ -156,7 +157,7 @@ class Versions:
         Loss weights are left out.
         """
         made: set[int] = set()
-        read = {}
+        read: dict[int, Value] = {}
         for node in self._backward(start, end):
             tops = (self._graph.values[t] for t in node.tops if any((*node.propagate, *node.param_propagate)))
             for value in tops:

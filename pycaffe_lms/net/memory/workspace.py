@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ...arrays import HostArray
+from ...backend.device import Span
 from ...lms.program import Buffer
 from ...lms.runtime.runtime import Runtime
 from ...memory.synced import SyncedMemory
@@ -27,14 +29,15 @@ class Workspace:
     ):
         self._memories, self._runtime, self._device = memories, runtime, runtime.device
         self._sizes = {b: buffers[b].nbytes for b in ids}
-        self.offsets = {}
+        self.offsets: dict[int, int] = {}
         for node in graph.everyone():
             offset = 0
             for name in node.layer.scratches:
                 if (b := node.scratch[name]) in self._sizes:
                     self.offsets[b] = offset
                     offset += self._sizes[b]
-        self._placed = None
+        self._on_host: HostArray | None = None  # the workspace where the device is the host
+        self._placed: Span | None = None  # the device's workspace that buffers point at
         runtime.need_workspace(self.nbytes)
 
     @property
@@ -47,10 +50,10 @@ class Workspace:
         if not self.offsets:
             return
         if self._device.is_host:
-            if self._placed is None:
-                self._placed = self._device.host_take(self.nbytes)
+            if self._on_host is None:
+                self._on_host = self._device.host_take(self.nbytes)
                 for b, offset in self.offsets.items():
-                    self._memories[b].host = self._placed[offset : offset + self._sizes[b]]
+                    self._memories[b].host = self._on_host[offset : offset + self._sizes[b]]
             return
         whole = self._runtime.workspace()
         if self._placed is not whole:

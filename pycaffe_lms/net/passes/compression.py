@@ -16,7 +16,7 @@ from ..build.graph import Graph
 
 def inexact(graph: Graph) -> frozenset[int]:
     """Return the buffers of activations and gradients that may lose precision."""
-    able, exact = set(), set()
+    able, exact = set[int](), set[int]()
     for value in graph.values:
         maker = graph.nodes[value.producer]
         differentiable = maker.need_backward and maker.layer.declares.no_backward is not None and not value.loss_weight

@@ -8,18 +8,27 @@ a user starts by hand run layer by layer.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from ...layers.base import Layer
+from ...layers.conv.convolution import ConvolutionLayer
 from ...layers.conv.fused_conv import FusedConvolutionLayer
 from ...layers.declarations import Role
+from ...layers.norm.batch_norm import BatchNormLayer
 from ...layers.norm.fused_norm import FusedNormLayer
+from ...layers.norm.scale import ScaleLayer
 from ...proto import caffe_pb2
 from ..build.graph import Graph, Node
 
-_FOLLOWING = {
+_FOLLOWING: dict[Role | None, tuple[Role, ...]] = {
     Role.CONVOLVE: (Role.RECTIFY,),
     Role.NORMALISE: (Role.AFFINE, Role.ADD, Role.RECTIFY),
 }
+
+
+def _following(node: Node) -> tuple[Role, ...]:
+    """Return the roles that may follow a layer in a chain; none where no chain begins with it."""
+    return _FOLLOWING.get(node.layer.role, ())
 
 
 def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int]) -> list[Node]:
@@ -39,7 +48,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
     groups = []
     # later chains first: of two that meet in a sum, the later one takes it
     for node in reversed(graph.nodes):
-        if node.layer.role in _FOLLOWING and node.index not in taken:
+        if _following(node) and node.index not in taken:
             chain = _chain(graph, node, readers, taken, kept, gradients)
             if len(chain) > 1 and not _overwrites_gradient(graph, chain, kept):
                 taken.update(n.index for n in chain)
@@ -49,10 +58,15 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
 
 
 def _chain(
-    graph: Graph, first: Node, readers, taken: set[int], kept: Collection[str], gradients: Collection[int]
+    graph: Graph,
+    first: Node,
+    readers: Mapping[int, list[int]],
+    taken: set[int],
+    kept: Collection[str],
+    gradients: Collection[int],
 ) -> list[Node]:
     """Return the longest chain that begins with a layer: that layer alone if nothing can be fused with it."""
-    chain, wanted = [first], _FOLLOWING[first.layer.role]
+    chain, wanted = [first], _following(first)
     while wanted:
         value = graph.values[chain[-1].tops[0]]
         following = readers.get(value.id, [])
@@ -103,13 +117,14 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     param.bottom.extend(graph.values[b].name for b in bottoms)
     param.top.append(graph.values[last.tops[0]].name)
     param.lms_param.CopyFrom(first.layer.param.lms_param)
-    if first.layer.role is Role.CONVOLVE:
+    layer: Layer
+    if isinstance(first.layer, ConvolutionLayer):
         layer = FusedConvolutionLayer(param, first.layer)
     else:
-        scale, relu = affine.layer if affine else None, Role.RECTIFY in by_role
-        layer = FusedNormLayer(param, first.layer, scale, adds=add is not None, relu=relu)
-    node_context = {"needs_backward": first.need_backward, "channels_last": first.channels_last, "half": first.half}
-    layer.update_context(**node_context)
+        norm, scale = first.layer, affine.layer if affine is not None else None
+        assert isinstance(norm, BatchNormLayer) and (scale is None or isinstance(scale, ScaleLayer)), "by their roles"
+        layer = FusedNormLayer(param, norm, scale, adds=add is not None, relu=Role.RECTIFY in by_role)
+    layer.update_context(needs_backward=first.need_backward, channels_last=first.channels_last, half=first.half)
     node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
     node.params = [p for n in chain for p in n.params]
     node.param_propagate = [p for n in chain for p in n.param_propagate]

@@ -32,19 +32,23 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, stay
         return []  # shapes may change within an iteration, and the choice depends on them
     inside = {m for group in graph.groups for m in group.members}
     units = [*(n for n in graph.nodes if n.index not in inside), *graph.groups]
-    readers, maskable = defaultdict(list), defaultdict(list)  # buffer -> layers that must read it, may use bits instead
+    # buffer -> layers that must read it, those that may read bits instead
+    readers: dict[int, list[Node]] = defaultdict(list)
+    maskable: dict[int, list[tuple[Node, Masked]]] = defaultdict(list)
     for unit in units:
         reads = backward_reads(graph, unit)
-        left = _reads_masked(graph, unit) if isinstance(unit.layer, Masked) else reads
+        left = reads
+        if isinstance(layer := unit.layer, Masked):
+            left = _reads_masked(graph, unit)
+            for b in reads - left:
+                maskable[b].append((unit, layer))
         for b in left:
             readers[b].append(unit)
-        for b in reads - left:
-            maskable[b].append(unit)
     chosen: dict[int, Node] = {}
     for b, able in maskable.items():
-        cost = sum(4 * unit.layer.mask_words(graph.values[unit.tops[0]].shape) for unit in able)
+        cost = sum(4 * layer.mask_words(graph.values[unit.tops[0]].shape) for unit, layer in able)
         frees_it = least is not None and not readers[b] and b not in staying and buffers[b].nbytes > max(least, cost)
-        chosen.update((id(unit), unit) for unit in able if frees_it or unit.layer.quicker_with_bits)
+        chosen.update((id(unit), unit) for unit, layer in able if frees_it or layer.quicker_with_bits)
     return [_masked(graph, unit) for unit in sorted(chosen.values(), key=lambda unit: unit.index)]
 
 

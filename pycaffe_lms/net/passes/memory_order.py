@@ -8,7 +8,7 @@ that runs in the other order works on copies (see `order_copies.py`). Values tha
 
 from __future__ import annotations
 
-from ...layers.base import Runs, Shape, count
+from ...layers.base import Ops, Runs, Shape, count
 from ..build.graph import Graph, Node
 
 
@@ -17,7 +17,7 @@ def matters(shape: Shape) -> bool:
     return len(shape) >= 4 and shape[1] > 1 and count(shape, 2) > 1
 
 
-def choose(graph: Graph, ops) -> None:
+def choose(graph: Graph, ops: Ops) -> None:
     """Set `channels_last` of every node and value."""
     pinned = _pinned(graph)
     for node in graph.nodes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from ...layers.base import Layer, count
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
@@ -95,7 +96,7 @@ class _MicroBatching:
         values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
         return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts)
 
-    def _add(self, value: Value, **changes) -> int:
+    def _add(self, value: Value, **changes: Any) -> int:
         """Add a copy of a value with changes, and return its id."""
         self.new.values.append(replace(value, id=len(self.new.values), data=-1, diff=-1, **changes))
         return len(self.new.values) - 1
@@ -131,14 +132,16 @@ class _MicroBatching:
                     here[t] = self._rows(t, i, starts, index)
                 self._node(node, index, i, starts, bottoms, [here[t] for t in node.tops])
 
-    def _node(self, node: Node, index: int, i: int, starts: tuple[int, ...], bottoms: list, tops: list) -> None:
+    def _node(
+        self, node: Node, index: int, i: int, starts: tuple[int, ...], bottoms: list[int], tops: list[int]
+    ) -> None:
         """Add the layer that does micro-batch i of a layer."""
         k = len(starts) - 1
         first_element = starts[i] * count(self.old.values[(*node.tops, *node.bottoms)[0]].shape, 1)
         layer = part_of(node.layer, i, k, first_element)
         layer.infer_shapes([self.new.values[b].shape for b in bottoms])
-        more = {"scratch": {}, "origin": node.index, "part": (i, k)}
-        self.new.nodes.append(replace(node, index=index, layer=layer, bottoms=bottoms, tops=tops, **more))
+        own = replace(node, index=index, layer=layer, bottoms=bottoms, tops=tops)
+        self.new.nodes.append(replace(own, scratch={}, origin=node.index, part=(i, k)))
 
     def _part(self, v: int, i: int, starts: tuple[int, ...], producer: int) -> int:
         """Add a value with memory of its own for micro-batch i of a value inside a region."""
@@ -151,13 +154,10 @@ class _MicroBatching:
         place across the region's border."""
         whole = self.values[v][0]
         value, rows = self.new.values[whole], (starts[i], starts[i + 1])
-        changes = {
-            "name": f"{value.name} #{whole} {rows[0]}..{rows[1] - 1}",
-            "shape": (rows[1] - rows[0], *value.shape[1:]),
-        }
-        if producer is not None:
-            changes["producer"] = producer
-        return self._add(value, rows=rows, whole=whole, **changes)
+        name = f"{value.name} #{whole} {rows[0]}..{rows[1] - 1}"
+        shape = (rows[1] - rows[0], *value.shape[1:])
+        producer = value.producer if producer is None else producer
+        return self._add(value, name=name, shape=shape, producer=producer, rows=rows, whole=whole)
 
     def _in_blocks(self, node: Node) -> None:
         """Add a layer in blocks of outputs, and the layers that gather their tops and pass on its bottom."""
@@ -198,7 +198,7 @@ class _MicroBatching:
             like, name=name, blob=name, shape=shape, producer=len(self.new.nodes), top=top, loss_weight=0.0
         )
 
-    def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more) -> int:
+    def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more: Any) -> int:
         """Add a layer made for blocks of a node, and return its index."""
         layer.update_context(needs_backward=node.need_backward)
         index, line, origin = len(self.new.nodes), node.line, node.index
@@ -249,10 +249,10 @@ def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitVa
         value.data = one(value.name, "data", tuple(v.data for v in mine), value.half)
         value.diff = one(value.name, "diff", tuple(v.diff for v in mine), value.half)
     for param in graph.params:
-        mine = [run.params[p] for p in micro_batched.params[param.index]]
+        pieces = [run.params[p] for p in micro_batched.params[param.index]]
         name = f"{graph.nodes[param.node].name}.param{param.position}"
-        param.data = one(name, "data", tuple(p.data for p in mine))
-        param.diff = one(name, "diff", tuple(p.diff for p in mine))
+        param.data = one(name, "data", tuple(p.data for p in pieces))
+        param.diff = one(name, "diff", tuple(p.diff for p in pieces))
     return list(found.values())
 
 

@@ -6,8 +6,11 @@ runs and its results afterwards; one copy changes both order and type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
-from ...layers.base import Gradients, Lives, Runs, Shape, count
+from ...layers.base import Gradients, Lives, Pass, Runs, Shape, count
 from ...ops.axes import memory_shape
 from ..build.graph import Graph, Node
 from .memory_order import matters
@@ -34,8 +37,8 @@ def request_copies(graph: Graph, node: Node) -> None:
             if i in reads or back:
                 _request(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
             if node.need_backward and node.propagate[i]:
-                more = {"backward": True, "gradients": Gradients.BOTTOMS}
-                _request(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
+                name, shape = f"copy.bottom_diff{i}", graph.values[v].shape
+                _request(node, name, shape, forward=False, backward=True, gradients=Gradients.BOTTOMS)
     for j, v in enumerate(node.tops):
         if differs(graph, node, v):
             back = needs is not None and j in needs.tops
@@ -64,7 +67,9 @@ class Copies:
         self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v)]
         self.tops = [j for j, v in enumerate(node.tops) if differs(graph, node, v)]
         self._to_last = node.channels_last
-        self._sizes = {}  # (kind, index) of those that change their order -> (N, C, product of the other axes)
+        self._sizes: dict[
+            tuple[str, int], Shape
+        ] = {}  # (kind, index) of those that change their order -> (N, C, product of the other axes)
         for kind, ids in (("bottom", node.bottoms), ("top", node.tops)):
             for k, v in enumerate(ids):
                 value = graph.values[v]
@@ -74,7 +79,7 @@ class Copies:
     def __bool__(self) -> bool:
         return bool(self.bottoms or self.tops)
 
-    def _copy(self, io, kind: str, k: int, source, target, *, inwards: bool) -> None:
+    def _copy(self, io: Pass, kind: str, k: int, source: AnyArray, target: AnyArray, *, inwards: bool) -> None:
         """Queue a copy, to the layer's order and type if `inwards`, else from it."""
         if (kind, k) not in self._sizes:
             io.ops.copy(source, target)
@@ -83,22 +88,24 @@ class Copies:
         to_last = self._to_last if inwards else not self._to_last
         io.ops.transpose(source, target, (n, c, s) if to_last else (n, s, c), (0, 2, 1))
 
-    def _copy_in(self, io, kind: str, which: str, k: int, arrays: list) -> None:
+    def _copy_in(self, io: Pass, kind: str, which: str, k: int, arrays: list[AnyArray]) -> None:
         """Replace an input array by a converted copy."""
         if arrays[k] is not None:
             copy = io.scratch[f"copy.{which}{k}"]
             self._copy(io, kind, k, arrays[k], copy, inwards=True)
             arrays[k] = copy
 
-    def _replace(self, io, which: str, k: int, arrays: list, replaced: list) -> None:
+    def _replace(
+        self, io: Pass, which: str, k: int, arrays: list[AnyArray], replaced: list[tuple[str, int, AnyArray]]
+    ) -> None:
         """Replace an output array by workspace, and note in `replaced` where its content belongs."""
         if arrays[k] is not None:
             replaced.append((which, k, arrays[k]))
             arrays[k] = io.scratch[f"copy.{which}{k}"]
 
-    def forward(self, io, run) -> None:
+    def forward(self, io: Pass, run: Callable[[Pass], None]) -> None:
         """Run a forward on converted arrays."""
-        replaced: list = []
+        replaced: list[tuple[str, int, AnyArray]] = []
         for i in self.bottoms:
             self._copy_in(io, "bottom", "bottom", i, io.bottom)
         for j in self.tops:
@@ -107,9 +114,9 @@ class Copies:
         for which, k, array in replaced:
             self._copy(io, "top", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
 
-    def backward(self, io, run) -> None:
+    def backward(self, io: Pass, run: Callable[[Pass], None]) -> None:
         """Run a backward on converted arrays."""
-        replaced: list = []
+        replaced: list[tuple[str, int, AnyArray]] = []
         for i in self.bottoms:
             self._copy_in(io, "bottom", "bottom", i, io.bottom)
             self._replace(io, "bottom_diff", i, io.bottom_diff, replaced)

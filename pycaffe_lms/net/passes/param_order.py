@@ -7,14 +7,16 @@ net, works on a copy in workspace (`request_copies`, `ParamCopies`). Users alway
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TypeAlias
 
+from ...arrays import AnyArray
 from ...layers.base import Gradients, Lives, Pass, Runs, Shape, count
 from ...ops.axes import memory_shape
 from ..build.graph import Graph, Node
 from .memory_order import matters
 
-Users = Sequence[tuple[Node, int]]
+Users: TypeAlias = "list[tuple[Node, int]]"
 """The uses of a parameter: (layer, index among its parameters)."""
 
 
@@ -28,7 +30,7 @@ def choose(graph: Graph) -> None:
 
 def users_of(graph: Graph) -> dict[int, Users]:
     """Return {owner's index: uses of the parameter, by its owner and by all layers that share it}."""
-    found: dict[int, list[tuple[Node, int]]] = {param.index: [] for param in graph.learnable}
+    found: dict[int, Users] = {param.index: [] for param in graph.learnable}
     for node in graph.nodes:
         for i, p in enumerate(node.params):
             found[graph.params[p].owner].append((node, i))
@@ -123,7 +125,7 @@ class ParamCopies:
                 self._copy(io, i, io.param[i], copy, inwards=True)
                 io.param[i] = copy
 
-    def _copy(self, io: Pass, i: int, source, target, *, inwards: bool) -> None:
+    def _copy(self, io: Pass, i: int, source: AnyArray, target: AnyArray, *, inwards: bool) -> None:
         """Queue a copy, to the layer's order if `inwards`, else to the stored order."""
         (o, c, s), last = self._moves[i]
         io.ops.transpose(source, target, (o, c, s) if last is inwards else (o, s, c), (0, 2, 1))

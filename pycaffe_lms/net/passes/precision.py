@@ -8,13 +8,14 @@ gradient (labels, indices, regions).
 
 from __future__ import annotations
 
+from ...arrays import DType
 from ...backend.bfloat16 import BFLOAT16
-from ...layers.base import Runs, count
+from ...layers.base import Ops, Runs, count
 from ..build.graph import Graph, Node, Value
 from .memory_order import stored_alike
 
 
-def choose(graph: Graph, ops) -> None:
+def choose(graph: Graph, ops: Ops) -> None:
     """Set `half` of every node and value. To be called after `memory_order.choose`."""
     pinned = _pinned(graph)
     for node in graph.nodes:
@@ -29,7 +30,7 @@ def choose(graph: Graph, ops) -> None:
                 value.half = node.half and t not in pinned
 
 
-def _runs_half(graph: Graph, node: Node, ops) -> bool:
+def _runs_half(graph: Graph, node: Node, ops: Ops) -> bool:
     """Return whether a layer runs on bfloat16 arrays."""
     layer, bottoms = node.layer, [graph.values[b] for b in node.bottoms]
     if layer.declares.runs_on is not Runs.DEVICE:
@@ -56,7 +57,7 @@ def _pinned(graph: Graph) -> set[int]:
     return pinned
 
 
-def type_of(value: Value, dtype):
+def type_of(value: Value, dtype: DType) -> DType:
     """Return the type in which a value and its gradient are stored; `dtype` is the net's."""
     return BFLOAT16 if value.half else dtype
 

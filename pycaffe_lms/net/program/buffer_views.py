@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from ...arrays import DType
 from ...backend.device import ALIGN
 from ...layers.base import count
 from ...lms.program import Access, Buffer, Mode, merge_accesses
@@ -71,7 +72,7 @@ def with_views(graph: Graph, steps: Sequence[LayerStep]) -> list[LayerStep]:
     program still overwrites: the buffer has no content yet."""
     if not graph.views:
         return list(steps)
-    found, seen = [], set()
+    found, seen = list[LayerStep](), set[int]()
     for step in steps:
         viewed = _with_views(graph, step, seen)
         if viewed is not None:
@@ -158,7 +159,17 @@ def choose_views(
 class _ViewChoice:
     """Choose views greedily, in the order of the steps."""
 
-    def __init__(self, graph, steps, buffers, short_lived, lasting, excluded, dtype, managed):
+    def __init__(
+        self,
+        graph: Graph,
+        steps: Sequence[LayerStep],
+        buffers: Sequence[Buffer],
+        short_lived: Collection[int],
+        lasting: Collection[int],
+        excluded: Collection[int],
+        dtype: DType,
+        managed: bool,
+    ):
         self.graph, self.steps, self.buffers, self.lasting, self.excluded = graph, steps, buffers, lasting, excluded
         self.managed, self.short_lived = managed, short_lived
         self.end = len(steps)
@@ -166,7 +177,7 @@ class _ViewChoice:
         for s, step in enumerate(steps):
             for a in step.step.accesses:
                 self.uses.setdefault(a.buffer, []).append((s, a.mode is not Mode.READ))
-        for b in lasting & self.uses.keys():
+        for b in self.uses.keys() & lasting:
             self.uses[b].append((self.end, False))
         pairs = ((s, old, new) for s, step in enumerate(steps) for old, new in step.step.reuses)
         self.reuses = [(s, a, b) for s, a, b in pairs if buffers[a].nbytes == buffers[b].nbytes]
@@ -225,7 +236,9 @@ class _ViewChoice:
         """Return whether the part of a copy in step `s`, with its own views, may become a view of the whole."""
         part, at = copy.part, self._place(copy.whole)
         start = at.start + copy.start
-        if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.excluded:
+        if part in self.places or part == at.buffer or part in self.lasting:
+            return False
+        if part in self.excluded or at.buffer in self.excluded:
             return False
         if start % self.units[part] or not self.elements[part] or not {part, copy.whole} <= self.uses.keys():
             return False

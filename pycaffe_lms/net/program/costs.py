@@ -59,8 +59,12 @@ def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], si
     """
     node, own = node_of(graph, step), step.without_views or step.step
     values = [graph.values[v] for v in (*node.bottoms, *node.tops)]
-    rows = {v.id: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0] for v in values if v.rows}
-    shares = {b: rows[v.id] for v in values if v.rows for b in (v.data, v.diff)}
+    shares = {
+        b: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0]
+        for v in values
+        if v.rows is not None and v.whole is not None
+        for b in (v.data, v.diff)
+    }
     if not shares:
         return step_bytes(own, buffers, sizes)
     accesses = [a for a in own.accesses if not buffers[a.buffer].call_scratch]

@@ -15,7 +15,7 @@ from ...lms.program import Mode
 from ...lms.remat.requested import CannotRemat, RematRequests
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
-from .programs import Sequenced
+from .programs import AnyStep, Sequenced
 from .steps import LayerStep, forward_step, node_of, remat_step
 
 RematSteps = Mapping[int, LayerStep]
@@ -126,9 +126,9 @@ def remat_requests_of(graph: Graph, sequenced: Sequenced, remats: RematSteps, sc
     trains = any(isinstance(step, LayerStep) and not step.forward for step in steps)
     turn = next((s for s, step in enumerate(steps) if not (isinstance(step, LayerStep) and step.forward)), len(steps))
     forced, buffers = set(), set()
-    for s, step in remats.items():
-        makes = {a.buffer for a in step.step.accesses if a.mode is not Mode.READ} - scratch
-        node = node_of(graph, step)
+    for s, remat in remats.items():
+        makes = {a.buffer for a in remat.step.accesses if a.mode is not Mode.READ} - scratch
+        node = node_of(graph, remat)
         if policy_of(node) != LMSParameter.RECOMPUTE:
             continue
         if not makes & sequenced.program.live_out:
@@ -149,10 +149,11 @@ def remat_requests_of(graph: Graph, sequenced: Sequenced, remats: RematSteps, sc
     return RematRequests(frozenset(forced), turn, frozenset(buffers))
 
 
-def cannot_remat(graph: Graph, steps: Sequence, failure: CannotRemat) -> CaffeError:
+def cannot_remat(graph: Graph, steps: Sequence[AnyStep], failure: CannotRemat) -> CaffeError:
     """Return the error for a program of these steps, with the layer that was to be rematerialized."""
-    node = node_of(graph, steps[failure.made])
-    return node.layer.error(
+    made = steps[failure.made]
+    assert isinstance(made, LayerStep), "other steps are not rematerialized"
+    return node_of(graph, made).layer.error(
         "lms_param { policy: RECOMPUTE }: what it reads or makes is changed before step "
         f"{steps[failure.wanted].step.name} needs its values again",
         fix="give tops that are made in place names of their own, or " + _INSTEAD,

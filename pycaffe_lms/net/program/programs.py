@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from ...layers.base import count
 from ...lms.program import Mode, Program, Step
@@ -33,6 +34,9 @@ class HostedStep:
     repeatable: bool = False
 
 
+AnyStep: TypeAlias = LayerStep | HostedStep
+
+
 @dataclass(frozen=True)
 class Sequenced:
     """Hold a program and what runs each of its steps.
@@ -44,7 +48,7 @@ class Sequenced:
     """
 
     program: Program
-    steps: tuple[LayerStep | HostedStep, ...]
+    steps: tuple[AnyStep, ...]
     by_hand: bool = False
     split_backward: Callable[[], Sequenced] | None = None
 
@@ -113,7 +117,7 @@ class ProgramBuilder:
             fused: as a solver runs it, with groups and views.
             split_backward: which layers have a split backward.
         """
-        here, touched, steps = set(present), set(), []
+        here, touched, steps = set(present), set[int](), list[LayerStep]()
         units = self._units(end, start, fused)
         least, join = self._least(units, split_backward), fused and self.join
         for node in reversed(units):
@@ -139,7 +143,7 @@ class ProgramBuilder:
 
 def sequence(
     name: str,
-    steps: Sequence[LayerStep | HostedStep],
+    steps: Sequence[AnyStep],
     survive: Iterable[int] | None,
 ) -> Sequenced:
     """Make a program of steps.

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ...arrays import AnyArray
 from ...lms.program import Access, Mode, Step
 from ...ops import ops_of
 from ..build.graph import Graph, Param
-from .programs import HostedStep
+from .programs import AnyStep, HostedStep
 from .steps import LayerStep
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Sums(Protocol):
     size: int
     can_capture: bool
 
-    def sum(self, arrays: Sequence) -> None:
+    def sum(self, arrays: Sequence[AnyArray]) -> None:
         """Queue the replacement of arrays by their sums over all ranks."""
 
 
@@ -53,7 +54,7 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
         for a in step.step.accesses:
             if a.mode is not Mode.READ and a.buffer in owners:
                 last[a.buffer] = s
-    found, waiting, nbytes = [], [], 0
+    found, waiting, nbytes = list[Bucket](), list[Param](), 0
     for s, param in sorted(((s, owners[b]) for b, s in last.items()), key=lambda pair: (pair[0], pair[1].index)):
         size = itemsize
         for d in param.shape:
@@ -91,7 +92,7 @@ class Reduction:
         self._net, self._sums, self.layer_wise = net, sums, layer_wise
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
-    def woven(self, steps: Sequence[LayerStep]) -> list[LayerStep | HostedStep]:
+    def woven(self, steps: Sequence[LayerStep]) -> list[AnyStep]:
         """Return backward steps with the sums among them, and a last step that waits for all sums."""
         found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
         if not self.layer_wise and not self._net.runtime.active:
@@ -99,7 +100,7 @@ class Reduction:
         at: dict[int, list[HostedStep]] = {}
         for bucket in found:
             at.setdefault(bucket.after, []).append(self._step(bucket))
-        woven: list[LayerStep | HostedStep] = []
+        woven: list[AnyStep] = []
         for s, step in enumerate(steps):
             woven += [step, *at.get(s, ())]
         return [*woven, self._join_step()]
@@ -132,7 +133,7 @@ class Reduction:
         with device.on(device.side):
             self._mean(arrays)
 
-    def _mean(self, arrays: Sequence) -> None:
+    def _mean(self, arrays: Sequence[AnyArray]) -> None:
         self._sums.sum(arrays)
         ops = ops_of(self._net.device)
         for array in arrays:

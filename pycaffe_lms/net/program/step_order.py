@@ -10,12 +10,21 @@ reads the same values as before, so results are bit-identical.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...layers.base import Gradients
-from ...lms.program import Mode
+from ...lms.program import Mode, Step
 
-S = TypeVar("S")  # anything with a `step`
+
+class HasStep(Protocol):
+    """Hold a step, as `LayerStep` and `HostedStep` do."""
+
+    @property
+    def step(self) -> Step:
+        """Return the step."""
+
+
+S = TypeVar("S", bound=HasStep)
 
 
 def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[int]) -> list[S]:
@@ -40,7 +49,7 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
         end = next((i for i in range(behind, len(steps)) if born & _touched(steps[i], scratch).keys()), None)
         if end is None:
             return
-        pulled, ahead = list(group), []
+        pulled, ahead = list(group), list[S]()
         for one in steps[behind:end]:
             (pulled if any(_ordered(other, one, scratch) for other in pulled) else ahead).append(one)
         kept = {b for one in pulled for b in _touched(one, scratch)} - born
@@ -101,7 +110,7 @@ def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
     return [found for i, one in enumerate(steps) for found in (one, *behind.get(i, ()))] if steps else list(tail)
 
 
-def _note(one, at: int, written: dict[int, int], touched: dict[int, int]) -> None:
+def _note(one: HasStep, at: int, written: dict[int, int], touched: dict[int, int]) -> None:
     """Record the accesses of a step at index `at`."""
     for a in one.step.accesses:
         touched[a.buffer] = max(at, touched.get(a.buffer, -1))

@@ -254,7 +254,7 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int |
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
     """Return how a step writes a value or its gradient. Of the micro-batches of a whole value, the one numbered `first`
     runs first and overwrites the buffer; the others update it."""
-    return OVERWRITE if graph.values[v].whole is None or node.part[0] == first else UPDATE
+    return OVERWRITE if graph.values[v].whole is None or (node.part and node.part[0] == first) else UPDATE
 
 
 def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
+from ...arrays import AnyArray, DType
+from ...backend.device import Device
 from ...errors import CaffeError
-from ...layers.base import Gradients, Layer, Pass, ShapesChanged, count
-from ...lms.program import Mode
+from ...layers.base import Gradients, Layer, Pass, Shape, ShapesChanged, count
+from ...lms.program import Mode, Step
 from ...memory.states import Ask
 from ...memory.synced import SyncedMemory
 from ...ops import ops_of
@@ -24,22 +26,53 @@ from ..passes.param_order import ParamCopies, stored_shape
 from ..passes.precision import type_of
 from ..program.buffer_views import in_place, place_of
 from ..program.steps import LayerStep, node_of, wants
-from .branch import Branch
 
 GPU_ASKS = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
 _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
 
 
+class Branch:
+    """Fork work to the branch stream of a device and join it."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._busy = False  # whether the compute stream has yet to wait for the branch
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Queue the work of this context on the branch stream; only while a CUDA graph is captured.
+
+        Outside a capture the extra events would cost the host time, so the work stays on the compute stream.
+        """
+        device = self._device
+        if not device.capturing:
+            yield
+            return
+        device.wait(device.branch, device.record(device.compute))
+        self._busy = True
+        with device.on(device.branch):
+            yield
+
+    def join(self) -> None:
+        """Let the compute stream wait for the branch, if there was work on it."""
+        if self._busy:
+            self._busy = False
+            self._device.wait(self._device.compute, self._device.record(self._device.branch))
+
+
 class Executor:
     """Run the steps of a net's programs. graph: the wired net. memories: SyncedMemory by buffer id."""
 
-    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
+    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device: Device, dtype: DType):
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
-        self._arrays: dict = {}
+        self._arrays: dict[tuple[int, Shape, int, int], AnyArray] = {}
         self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: step, addresses, arrays
         self._branch = Branch(device)
-        self._copies = {id(node): copies for node in graph.everyone() if (copies := Copies(graph, node))}
-        self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
+        self._copies: dict[int, list[Copies | ParamCopies]] = {}  # by id of the node, inner ones first
+        for node in graph.everyone():
+            copies = [made for made in (ParamCopies(graph, node), Copies(graph, node)) if made]
+            if copies:
+                self._copies[id(node)] = copies
 
     def run(self, step: LayerStep) -> None:
         """Run one forward or backward of one layer. Errors get the layer's name, type and line."""
@@ -50,18 +83,10 @@ class Executor:
             if step.look:
                 looked = [node.bottoms[i] for i in sorted(node.layer.declares.dynamic_shape_bottoms)]
                 node.layer.read_dynamic_shapes([self._value(node, step, True, b, "data") for b in looked])
-            elif step.forward:
-                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
-                work = self._with_params(
-                    node, node.layer.rematerialize if step.again else node.layer.forward, "forward"
-                )
-                copies.forward(io, work) if copies else work(io)
             elif step.zero:
                 self._clear(node, step, on_host)
             else:
-                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
-                work = self._with_params(node, partial(self._backward, node.layer), "backward")
-                copies.backward(io, work) if copies else work(io)
+                self._run_pass(node, step, self._pass(node, step, on_host))
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
@@ -69,22 +94,30 @@ class Executor:
             change.node = node.origin
             raise
 
-    def _with_params(self, node: Node, work, direction: str):
-        """Wrap `work` so that it gets parameters in the memory order that the layer expects."""
-        copies = self._param_copies.get(id(node))
-        return partial(getattr(copies, direction), run=work) if copies else work
+    def _run_pass(self, node: Node, step: LayerStep, io: Pass) -> None:
+        """Queue a layer's pass, on copies of arrays that the layer expects in another memory order or type."""
+        layer = node.layer
+        work: Callable[[Pass], None]
+        if step.forward:
+            work = layer.rematerialize if step.again else layer.forward
+        else:
+            work = partial(self._backward, layer)
+        for copies in self._copies.get(id(node), ()):
+            work = partial(copies.forward if step.forward else copies.backward, run=work)
+        work(io)
 
-    def ask(self, step) -> None:
+    def ask(self, step: Step) -> None:
         """Bring every buffer that the step accesses into the state that the access needs."""
         asks = _CPU if step.host or self.device.is_host else GPU_ASKS
         for access in step.accesses:
             self.memories[access.buffer].ask(asks[access.mode])
 
-    def array(self, buffer: int, shape, dtype, on_host: bool, start: int = 0):
+    def array(self, buffer: int, shape: Shape, dtype: DType, on_host: bool, start: int = 0) -> AnyArray:
         """Return a buffer as an array of `shape` from element `start` on, on the host or the device."""
         memory = self.memories[buffer]
         if on_host:
             return memory.host_array(shape, dtype, start)
+        assert memory.span is not None, "asked for before"
         key = (buffer, shape, self.device.place(memory.span), start)
         found = self._arrays.get(key)
         if found is None:
@@ -97,9 +130,10 @@ class Executor:
         Layers with order copies get new ones each time, because the copies replace arrays in them.
         """
         make = self._forward_pass if step.forward else self._backward_pass
-        if on_host or id(node) in self._copies or id(node) in self._param_copies:
+        if on_host or id(node) in self._copies:
             return make(node, step, on_host)
-        addresses = [self.device.place(self.memories[access.buffer].span) for access in step.step.accesses]
+        spans = (self.memories[access.buffer].span for access in step.step.accesses)
+        addresses = [self.device.place(span) for span in spans if span is not None]
         known = self._passes.get(id(step))
         if known is None or known[1] != addresses:
             known = self._passes[id(step)] = step, addresses, make(node, step, on_host)
@@ -116,6 +150,7 @@ class Executor:
         settled = in_place(graph, node, True) if step.without_views is not None else frozenset()  # views: need no copy
         skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.remat_needs() if step.again else layer.forward_needs()
+        assert needs is not None, "only layers that can run again are rematerialized"
         updates = frozenset() if step.again else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
@@ -166,7 +201,7 @@ class Executor:
         finally:
             self._branch.join()
 
-    def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str):
+    def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str) -> AnyArray:
         """Return a value as stored; if both orders are the same in memory, in the order that the layer expects."""
         value = self.graph.values[v]
         last = value.channels_last if matters(value.shape) else node.channels_last
@@ -175,11 +210,11 @@ class Executor:
         first = value.rows[0] * count(shape, 1) if value.rows else 0
         return self.array(place.buffer, shape, type_of(value, self.dtype), on_host, place.start + first)
 
-    def _param(self, node: Node, i: int, which: str, on_host: bool):
+    def _param(self, node: Node, i: int, which: str, on_host: bool) -> AnyArray:
         param = self.graph.params[node.params[i]]
         return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
-    def _scratch(self, node: Node, makes: Gradients | None, on_host: bool) -> dict:
+    def _scratch(self, node: Node, makes: Gradients | None, on_host: bool) -> dict[str, AnyArray]:
         """Return the scratch arrays of a pass by name. makes: the gradients a backward makes; None: a forward."""
         return {
             name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from operator import is_
 
 from ...lms.plan.plan import Plan
@@ -57,7 +57,14 @@ class Replay:
     """Run one program: step by step at first, then as a CUDA graph. Make it with `Replay.of`."""
 
     @classmethod
-    def of(cls, graph: Graph, sequenced: Sequenced, plan: Plan | None, memories, runtime: Runtime) -> Replay | None:
+    def of(
+        cls,
+        graph: Graph,
+        sequenced: Sequenced,
+        plan: Plan | None,
+        memories: Mapping[int, SyncedMemory],
+        runtime: Runtime,
+    ) -> Replay | None:
         """Return a Replay of the program, or None if it cannot be recorded. plan: of its managed buffers, if any."""
         front = host_front(graph, sequenced)
         if front is None or not runtime.device.can_capture or (plan is not None and not PlanGraph.possible(plan)):
@@ -89,8 +96,8 @@ class Replay:
         self._asks = [(memories[b], ask) for b, ask in first.items()]
         self._written = [memories[b] for b in written]
         self._warm = 0
-        self._addresses: list = []
-        self._settings = None
+        self._addresses: list[object] = []
+        self._settings: object = None
         self._launch: Callable[[], None] | None = None
 
     @property
@@ -148,14 +155,14 @@ class Replay:
                 memory.leaving = None
         return False
 
-    def _timed(self):
+    def _timed(self) -> AbstractContextManager[None]:
         if self._benchmark is None or self._warm < WARM_RUNS:
             return nullcontext()
         return self._benchmark.run(recorded=self._launch is not None)
 
     def _same_addresses(self) -> bool:
         """Return whether addresses and device settings are those of the last run; remember the current ones."""
-        addresses = [memory.span for memory, _ in self._asks]
+        addresses: list[object] = [memory.span for memory, _ in self._asks]
         if self._planned is not None:
             addresses += self._planned.addresses()
         settings = self._runtime.device.settings()
@@ -179,7 +186,7 @@ class Replay:
             if self._planned is not None:
                 self._launch = self._planned.capture(execute)
             else:
-                self._launch = device.capture(lambda: [execute(s) for s in range(self._front, self._count)])
+                self._launch = device.capture(lambda: self._step_by_step(execute))
         except Exception as error:  # drivers and libraries may refuse for any reason; step by step always works
             device.can_capture = False
             _log.warning(

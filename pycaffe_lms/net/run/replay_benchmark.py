@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from ...backend.device import Device
+from ...backend.device import Device, Event
 
 _log = logging.getLogger(__name__)
 RUNS = 4  # timed runs of each kind; also how many later step-by-step runs give one median
@@ -24,7 +24,8 @@ class ReplayBenchmark:
 
     def __init__(self, device: Device):
         self._device = device
-        self._spans: dict[bool, list[tuple]] = {False: [], True: []}  # (start, end) events of runs not evaluated yet
+        # (start, end) events of runs not evaluated yet
+        self._spans: dict[bool, list[tuple[Event, Event]]] = {False: [], True: []}
         self._pays: bool | None = None
         self._graph = 0.0  # milliseconds of a replay, once known
 
