@@ -24,7 +24,7 @@ from pycaffe_lms.lms.rules import SEARCH
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.states import State
 
-from ..net import remats
+from ..net import replay_runs
 from ..seeds import seeded
 from .nets import NETS, make_solver, train
 
@@ -115,14 +115,14 @@ def test_thirty_other_plans(net):
 def test_captured_and_replayed(net, config):
     for order, seed in ORDERS:
         device = SimDevice(64 << 20, order=order, seed=seed)
-        solver = remats.make(net, device, True, lms=CONFIGS[config])
-        assert remats.steps(solver) == _stepped(net)
-        assert remats.recorded(solver) == {"train"} and device.launches == 4
+        solver = replay_runs.make(net, device, True, lms=CONFIGS[config])
+        assert replay_runs.steps(solver) == _stepped(net)
+        assert replay_runs.recorded(solver) == {"train"} and device.launches == 4
 
 
 @functools.cache
 def _stepped(net):
-    return remats.steps(remats.make(net, SimDevice(64 << 20), False))
+    return replay_runs.steps(replay_runs.make(net, SimDevice(64 << 20), False))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is not there yet is poison
@@ -226,9 +226,9 @@ def test_a_net_of_the_model_zoo(monkeypatch):
         choose, "with_copies_reordered", lambda plan, costs, search: with_copies_reordered(plan, costs, small)
     )
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: ZOO_LINK)
-    expected = remats.steps(remats.make(resnet_text(), SimDevice(256 << 20), False), 2)
+    expected = replay_runs.steps(replay_runs.make(resnet_text(), SimDevice(256 << 20), False), 2)
     for order, seed in ORDERS[:3]:
         device = SimDevice(256 << 20, order=order, seed=seed)
-        solver = remats.make(resnet_text(), device, False, lms=LMSConfig(threshold_kb=4, budget=2 << 20))
+        solver = replay_runs.make(resnet_text(), device, False, lms=LMSConfig(threshold_kb=4, budget=2 << 20))
         assert plan_of(solver).copy_pieces > 5
-        assert remats.steps(solver, 2) == expected
+        assert replay_runs.steps(solver, 2) == expected

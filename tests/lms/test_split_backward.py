@@ -20,7 +20,7 @@ from pycaffe_lms.lms.program import layer_of, makes_param_gradients
 from pycaffe_lms.lms.report.layer_costs import layer_costs
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.inspect.account import predicted
-from tests.net.test_separating import TEXTS, solver
+from tests.net.test_split_backward import TEXTS, solver
 
 from .nets import train
 

@@ -12,7 +12,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.run.recording import FEW, WARM_RUNS
 from pycaffe_lms.net.tuning import Tuning
 
-from . import remats
+from . import replay_runs
 from .by_hand import ACTS, TEXT, pictures, training
 from .nets import TRAIN, make_net
 
@@ -88,7 +88,7 @@ def test_few_layers_are_queued_as_they_are():
 def test_updates_that_run_apart_are_not_recorded():
     """With a function of the user's around every layer they are a program of their own, a step for each parameter."""
     device = SimDevice(64 << 20)
-    solver = remats.make("groups", device, True, lms=LMSConfig(threshold_kb=1))
+    solver = replay_runs.make("groups", device, True, lms=LMSConfig(threshold_kb=1))
     for around in (solver.net.callbacks.after_forward, solver.net.callbacks.after_backward):
         around.append(lambda i: None)
     solver.step(5)

@@ -8,7 +8,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.lms.config import LMSConfig
 
 from ..lms.nets import NETS, TYPES, make_solver, train, type_name
-from . import remats
+from . import replay_runs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -32,24 +32,24 @@ def device():
 
 
 def both(net, act, device, **options):
-    plain, solver = remats.make(net, device, False, **options), remats.make(net, device, True, **options)
+    plain, solver = replay_runs.make(net, device, False, **options), replay_runs.make(net, device, True, **options)
     expected, got = act(plain), act(solver)
-    programs = remats.recorded(solver)
-    assert not remats.recorded(plain)
+    programs = replay_runs.recorded(solver)
+    assert not replay_runs.recorded(plain)
     for used in (plain, solver):
         used.runtime.close()
     return expected, got, programs
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("net", [*NETS, remats.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
 def test_graphs_change_no_bit(net, options, device):
-    plain, rematerialized, programs = both(net, remats.steps, device, **options)
+    plain, rematerialized, programs = both(net, replay_runs.steps, device, **options)
     assert rematerialized == plain and programs
 
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
-@pytest.mark.parametrize("act", [remats.steps, remats.written_between])
+@pytest.mark.parametrize("act", [replay_runs.steps, replay_runs.written_between])
 def test_every_solver_type(options, act, device):
     options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
     plain, rematerialized, programs = both("groups", act, device, **options)
@@ -57,16 +57,16 @@ def test_every_solver_type(options, act, device):
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["", "pack"])
-@pytest.mark.parametrize("act", [remats.written_between, remats.passes_by_hand, remats.kept])
+@pytest.mark.parametrize("act", [replay_runs.written_between, replay_runs.passes_by_hand, replay_runs.kept])
 @pytest.mark.parametrize("net", ["branches", "groups", "residual", "shared"])
 def test_what_happens_between_iterations(net, act, pack, device):
     plain, rematerialized, programs = both(net, act, device, pack=pack)
     assert rematerialized == plain and "train" in programs
 
 
-@pytest.mark.parametrize("net", ["branches", remats.STOCHASTIC], ids=["branches", "stochastic"])
+@pytest.mark.parametrize("net", ["branches", replay_runs.STOCHASTIC], ids=["branches", "stochastic"])
 def test_snapshot_and_resume_in_between(net, device, tmp_path):
-    plain, rematerialized, programs = both(net, lambda s: remats.resumed(s, tmp_path), device)
+    plain, rematerialized, programs = both(net, lambda s: replay_runs.resumed(s, tmp_path), device)
     assert rematerialized == plain and "train" in programs
 
 

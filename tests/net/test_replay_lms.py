@@ -16,7 +16,7 @@ from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.runtime import runtime
 
 from ..lms.nets import NETS, TYPES, type_name
-from . import remats
+from . import replay_runs
 
 ORDERS = [("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)]
 CONFIGS = {
@@ -49,13 +49,13 @@ def device(order="latest", seed=0):
 
 def with_lms(net, lms="by time", order="latest", seed=0, graph=True, **options):
     config = CONFIGS[lms] if isinstance(lms, str) else lms
-    return remats.make(net, device(order, seed), graph, lms=config, **options)
+    return replay_runs.make(net, device(order, seed), graph, lms=config, **options)
 
 
 @functools.cache
 def plain(net, act, **options):
     """Without Large Model Support and without graphs."""
-    return act(remats.make(net, device(), False, **options))
+    return act(replay_runs.make(net, device(), False, **options))
 
 
 def plan_of(solver):
@@ -63,12 +63,12 @@ def plan_of(solver):
 
 
 @pytest.mark.parametrize("lms", CONFIGS)
-@pytest.mark.parametrize("net", [*NETS, remats.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
 def test_graphs_and_copies_change_no_bit(net, lms):
     for order, seed in ORDERS[list(CONFIGS).index(lms) % 2 :: 2]:
         solver = with_lms(net, lms, order, seed)
-        assert remats.steps(solver) == plain(net, remats.steps)
-        assert remats.recorded(solver) == {"train"}
+        assert replay_runs.steps(solver) == plain(net, replay_runs.steps)
+        assert replay_runs.recorded(solver) == {"train"}
         assert solver.net.device.launches == (2 if lms == "auto" else 4)  # which measures two iterations first
         assert lms in ("auto", "some") or plan_of(solver).copies
 
@@ -78,31 +78,37 @@ def test_graphs_and_copies_change_no_bit(net, lms):
 def test_every_program(net, options, keys):
     for k, (order, seed) in enumerate(ORDERS):
         solver = with_lms(net, ("ahead", "by time")[k % 2], order, seed, **options)
-        assert remats.steps(solver) == plain(net, remats.steps, **options)
-        assert remats.recorded(solver) == set(keys)
+        assert replay_runs.steps(solver) == plain(net, replay_runs.steps, **options)
+        assert replay_runs.recorded(solver) == set(keys)
 
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
-@pytest.mark.parametrize("act", [remats.steps, remats.written_between])
+@pytest.mark.parametrize("act", [replay_runs.steps, replay_runs.written_between])
 def test_every_solver_type(options, act):
     """Their numbers change from one iteration to the next; a parameter's update reads them, too."""
     options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
     for order, seed in ORDERS[1:3]:
         solver = with_lms("groups", "ahead", order, seed, **options)
         assert act(solver) == plain("groups", act, **options)
-        assert remats.recorded(solver) == {"train"}
+        assert replay_runs.recorded(solver) == {"train"}
 
 
 @pytest.mark.parametrize(
     "act",
-    [remats.written_between, remats.managed_written, remats.passes_by_hand, remats.nobody_waits, remats.kept],
+    [
+        replay_runs.written_between,
+        replay_runs.managed_written,
+        replay_runs.passes_by_hand,
+        replay_runs.nobody_waits,
+        replay_runs.kept,
+    ],
 )
 @pytest.mark.parametrize("net", NETS)
 def test_what_happens_between_iterations(net, act):
     for k, (order, seed) in enumerate(ORDERS):
         solver = with_lms(net, ("ahead", "by time", "all ahead", "on demand")[k], order, seed)
         assert act(solver) == plain(net, act)
-        assert remats.recorded(solver) == {"train"}
+        assert replay_runs.recorded(solver) == {"train"}
 
 
 @pytest.mark.parametrize("net", ["residual", "branches"])
@@ -110,7 +116,7 @@ def test_random_orders(net):
     for seed in range(20):
         lms = dataclasses.replace([*CONFIGS.values()][seed % 5], sync=seed // 5 % 4)
         solver = with_lms(net, lms, "random", seed)
-        assert remats.steps(solver, 5) == plain(net, functools.partial(remats.steps, n=5)), f"seed {seed}"
+        assert replay_runs.steps(solver, 5) == plain(net, functools.partial(replay_runs.steps, n=5)), f"seed {seed}"
         assert solver.net.device.launches == 3
 
 
@@ -131,34 +137,34 @@ def test_in_little_memory_with_steps_that_run_twice(net, monkeypatch):
         except OutOfDeviceMemory:  # parameters stay, so the least may be a little more
             continue
         runs, again = runs + 1, again + plan_of(solver).rematerialized
-        assert remats.steps(solver) == plain(net, remats.steps)
+        assert replay_runs.steps(solver) == plain(net, replay_runs.steps)
         assert solver.net.device.launches and solver.net.device.in_use() <= budget
     assert runs and (again or net in ("chain", "branches", "groups", "shared"))
 
 
-@pytest.mark.parametrize("net", ["branches", remats.STOCHASTIC], ids=["branches", "stochastic"])
+@pytest.mark.parametrize("net", ["branches", replay_runs.STOCHASTIC], ids=["branches", "stochastic"])
 def test_snapshot_and_resume_in_between(net, tmp_path):
     (tmp_path / "plain").mkdir()
-    expected = remats.resumed(remats.make(net, device(), False), tmp_path / "plain")
+    expected = replay_runs.resumed(replay_runs.make(net, device(), False), tmp_path / "plain")
     for k, (order, seed) in enumerate(ORDERS):
         (tmp_path / str(k)).mkdir()
         solver = with_lms(net, "ahead", order, seed)
-        assert remats.resumed(solver, tmp_path / str(k)) == expected
-        assert remats.recorded(solver) == {"train"}
+        assert replay_runs.resumed(solver, tmp_path / str(k)) == expected
+        assert replay_runs.recorded(solver) == {"train"}
 
 
 def test_a_budget_that_changes():
     def act(solver):
-        found = [remats.steps(solver, 4)]
+        found = [replay_runs.steps(solver, 4)]
         if solver.runtime.active:
             start = plan_of(solver)
         for budget_kb in (150, 400):
             if solver.runtime.active:
                 solver.net.device.set_budget(budget_kb << 10)
                 solver.net.memory.forget_plans()
-            found.append(remats.steps(solver, 4))
+            found.append(replay_runs.steps(solver, 4))
             if solver.runtime.active:
-                assert plan_of(solver).bytes_in != start.bytes_in and remats.recorded(solver) == {"train"}
+                assert plan_of(solver).bytes_in != start.bytes_in and replay_runs.recorded(solver) == {"train"}
                 start = plan_of(solver)
         return found
 
@@ -179,8 +185,8 @@ def test_these_tests_can_fail(kind):
         planned = solver.net.memory.programs.bound["train"].replay._planned
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind is kind else op for op in planned._work.ops)
         planned._work = dataclasses.replace(planned._work, ops=ops)
-        found = remats.steps(solver, 4)
+        found = replay_runs.steps(solver, 4)
         assert solver.net.device.launches == 3
-        return found[1] != plain("residual", functools.partial(remats.steps, n=5))[1]
+        return found[1] != plain("residual", functools.partial(replay_runs.steps, n=5))[1]
 
     assert any(map(changes, range(12)))

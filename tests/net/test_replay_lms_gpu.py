@@ -13,7 +13,7 @@ from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.lms.config import LMSConfig
 
 from ..lms.nets import NETS, TYPES, type_name
-from . import remats
+from . import replay_runs
 from .test_replay_lms import CONFIGS, KEYS, OPTIONS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
@@ -33,10 +33,10 @@ def check(net, act, device, lms, keys=frozenset({"train"}), **options):
     """Without LMS and graphs; with both; and with LMS, step by step."""
     found = []
     for graph, config in ((False, None), (True, lms), (False, lms)):
-        solver = remats.make(net, device, graph, lms=config, **options)
+        solver = replay_runs.make(net, device, graph, lms=config, **options)
         did, stats = act(solver), solver.runtime.stats
         found.append((did, (stats.runs, stats.bytes_in, stats.bytes_out, stats.copies_in, stats.copies_out)))
-        assert remats.recorded(solver) == (set(keys) if graph else set())
+        assert replay_runs.recorded(solver) == (set(keys) if graph else set())
         solver.runtime.close()
         del solver
         gc.collect()  # what it had is not of the next one's budget
@@ -47,26 +47,32 @@ def check(net, act, device, lms, keys=frozenset({"train"}), **options):
 
 
 @pytest.mark.parametrize("lms", CONFIGS)
-@pytest.mark.parametrize("net", [*NETS, remats.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
 def test_graphs_and_copies_change_no_bit(net, lms, device):
-    check(net, remats.steps, device, CONFIGS[lms])
+    check(net, replay_runs.steps, device, CONFIGS[lms])
 
 
 @pytest.mark.parametrize(("options", "keys"), list(zip(OPTIONS, KEYS, strict=True)), ids=str)
 @pytest.mark.parametrize("net", ["residual", "groups"])
 def test_every_program(net, options, keys, device):
-    check(net, remats.steps, device, CONFIGS["ahead"], keys, **options)
+    check(net, replay_runs.steps, device, CONFIGS["ahead"], keys, **options)
 
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
 def test_every_solver_type(options, device):
     options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
-    check("groups", remats.written_between, device, CONFIGS["ahead"], **options)
+    check("groups", replay_runs.written_between, device, CONFIGS["ahead"], **options)
 
 
 @pytest.mark.parametrize(
     "act",
-    [remats.written_between, remats.managed_written, remats.passes_by_hand, remats.nobody_waits, remats.kept],
+    [
+        replay_runs.written_between,
+        replay_runs.managed_written,
+        replay_runs.passes_by_hand,
+        replay_runs.nobody_waits,
+        replay_runs.kept,
+    ],
 )
 @pytest.mark.parametrize("net", NETS)
 def test_what_happens_between_iterations(net, act, device):
@@ -75,21 +81,21 @@ def test_what_happens_between_iterations(net, act, device):
 
 @pytest.mark.parametrize("sync", [1, 2, 3])
 def test_synchronous_copies(sync, device):
-    check("residual", remats.steps, device, dataclasses.replace(CONFIGS["ahead"], sync=sync))
+    check("residual", replay_runs.steps, device, dataclasses.replace(CONFIGS["ahead"], sync=sync))
 
 
 def test_in_little_memory(device):
-    check("residual", remats.steps, device, LMSConfig(threshold_kb=1, budget=600 << 10))
+    check("residual", replay_runs.steps, device, LMSConfig(threshold_kb=1, budget=600 << 10))
 
 
-@pytest.mark.parametrize("net", ["branches", remats.STOCHASTIC], ids=["branches", "stochastic"])
+@pytest.mark.parametrize("net", ["branches", replay_runs.STOCHASTIC], ids=["branches", "stochastic"])
 def test_snapshot_and_resume_in_between(net, device, tmp_path):
-    solvers = [remats.make(net, device, graph, lms=CONFIGS["ahead"] if graph else None) for graph in (False, True)]
+    solvers = [replay_runs.make(net, device, graph, lms=CONFIGS["ahead"] if graph else None) for graph in (False, True)]
     found = []
     for i, solver in enumerate(solvers):
         (tmp_path / str(i)).mkdir()
-        found.append(remats.resumed(solver, tmp_path / str(i)))
-    assert found[0] == found[1] and remats.recorded(solvers[1]) == {"train"}
+        found.append(replay_runs.resumed(solver, tmp_path / str(i)))
+    assert found[0] == found[1] and replay_runs.recorded(solvers[1]) == {"train"}
     for solver in solvers:
         solver.runtime.close()
 

@@ -16,7 +16,7 @@ from pycaffe_lms.memory.states import Ask, State
 from pycaffe_lms.ops import ops_of
 
 from ..lms.nets import NETS
-from . import remats
+from . import replay_runs
 from .test_replay_lms import CONFIGS, ORDERS, device, plain, plan_of, with_lms
 
 
@@ -71,7 +71,7 @@ def test_a_value_that_is_on_the_device_when_a_run_begins(graph):
             blob.data_memory.ask(Ask.WRITE_GPU)
             array = blob.data_memory.device_array(blob.shape, "float32")
             ops_of(solver.net.device).fill(array, 0.01 * solver.iter)
-        return remats.steps(solver, 2)
+        return replay_runs.steps(solver, 2)
 
     for order, seed in [*ORDERS, *(("random", seed) for seed in range(3, 15))]:
         solver = with_lms("chain", "all ahead", order, seed, graph)
@@ -91,9 +91,9 @@ def test_recorded_again_where_a_home_moved():
         solver.step(1)
         found.append(solver.net.device.launches)
     assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 6]
-    expected = remats.make("groups", device(), False)
+    expected = replay_runs.make("groups", device(), False)
     expected.step(10)
-    assert remats.bits(solver) == remats.bits(expected)
+    assert replay_runs.bits(solver) == replay_runs.bits(expected)
 
 
 def test_recorded_again_where_shared_homes_moved():
@@ -107,15 +107,15 @@ def test_recorded_again_where_shared_homes_moved():
         solver.step(1)
         found.append(solver.net.device.launches)
     assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 6]
-    expected = remats.make("groups", device(), False)
+    expected = replay_runs.make("groups", device(), False)
     expected.step(10)
-    assert remats.bits(solver) == remats.bits(expected)
+    assert replay_runs.bits(solver) == replay_runs.bits(expected)
 
 
 def test_nobody_records_copies_of_memory_that_is_not_locked():
     solver = with_lms("groups")
     solver.net.learnable_params[0].data_memory.locked = False
-    assert remats.steps(solver) == plain("groups", remats.steps)
+    assert replay_runs.steps(solver) == plain("groups", replay_runs.steps)
     assert solver.net.device.launches == 0
 
 
@@ -127,7 +127,7 @@ def test_iterations_that_are_watched_in_between():
                     solver.step(1)
             else:
                 solver.step(1)
-        return remats.steps(solver, 1)
+        return replay_runs.steps(solver, 1)
 
     for order, seed in ORDERS:
         solver = with_lms("branches", "ahead", order, seed)
@@ -143,9 +143,9 @@ def test_a_device_that_refuses(lms, caplog):
             raise DeviceError("no graphs today")
 
     live = with_lms("residual", lms, graph=False)
-    solver = remats.make("residual", Refuses(64 << 20), True, lms=CONFIGS[lms])
+    solver = replay_runs.make("residual", Refuses(64 << 20), True, lms=CONFIGS[lms])
     with caplog.at_level(logging.WARNING):
-        assert remats.steps(solver) == remats.steps(live) == plain("residual", remats.steps)
+        assert replay_runs.steps(solver) == replay_runs.steps(live) == plain("residual", replay_runs.steps)
     assert ["no graphs today" in r.getMessage() for r in caplog.records] == [True]
     assert solver.runtime.stats == live.runtime.stats
 
@@ -190,13 +190,13 @@ def test_a_failure_in_the_middle_of_a_recording(broken):
     assert solver.runtime.stats.held == 0
     if broken is ZeroDivisionError:
         assert not solver.net.device.can_capture
-        assert remats.steps(solver, 2) == plain("residual", remats.steps)[:0] + replays_from_four()
+        assert replay_runs.steps(solver, 2) == plain("residual", replay_runs.steps)[:0] + replays_from_four()
 
 
 def replays_from_four():
-    solver = remats.make("residual", device(), False)
+    solver = replay_runs.make("residual", device(), False)
     solver.step(4)
-    return remats.steps(solver, 2)
+    return replay_runs.steps(solver, 2)
 
 
 def test_a_host_layer_in_the_middle_is_not_recorded():
@@ -208,7 +208,7 @@ def test_a_host_layer_in_the_middle_is_not_recorded():
         'layer { name: "loss"',
     )
     solver = with_lms(text, "ahead")
-    assert remats.steps(solver) == plain(text, remats.steps)
+    assert replay_runs.steps(solver) == plain(text, replay_runs.steps)
     assert solver.net.device.launches == 0
 
 

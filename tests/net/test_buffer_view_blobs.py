@@ -11,7 +11,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net import arrangement
 
 from ..lms.nets import train
-from .laying_nets import NETS, PLACES, copying, data, solver, steps_of
+from .view_nets import NETS, PLACES, copying, data, solver, steps_of
 
 INPUTS = "".join(
     f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'

@@ -15,7 +15,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from ..seeds import seeded
 from .nets import conv, inputs, ip, layer, loss, make_solver, relu
 from .open_sim import OpenSim
-from .test_held_views import On
+from .test_exported_views import On
 
 TEXT = (
     inputs(x=(3, 3, 6, 6), label=(3,))

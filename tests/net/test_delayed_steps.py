@@ -16,7 +16,7 @@ from pycaffe_lms.net.program.step_order import delayed
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train
 
 from ..seeds import seeded
-from .test_separating import TEXTS, solver
+from .test_split_backward import TEXTS, solver
 
 READ, UPDATE, OVERWRITE = Mode
 MODES = {"r": READ, "u": UPDATE, "w": OVERWRITE}

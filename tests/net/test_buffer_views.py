@@ -16,8 +16,8 @@ from pycaffe_lms.net.program import buffer_views
 from pycaffe_lms.solvers import SGDSolver
 
 from ..lms.nets import conv, head, train
-from .laying_nets import CHANNEL, NETS, PLACES, concat, copying, data, solver, steps_of, total
 from .nets import layer, relu
+from .view_nets import CHANNEL, NETS, PLACES, concat, copying, data, solver, steps_of, total
 
 
 def smallest_budget(text: str, lms: LMSConfig) -> int:

@@ -9,7 +9,7 @@ from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.ops.cpu.conv import conv
 from pycaffe_lms.ops.geometry import ConvGeometry
 
-from . import order_nets, remats
+from . import order_nets, replay_runs
 
 ORDERS = [("latest", 0), ("earliest", 0), *(("random", seed) for seed in range(4))]
 
@@ -21,8 +21,8 @@ def beside(monkeypatch):
 
 
 def trained(net: str, graph: bool, order: str = "latest", seed: int = 0):
-    solver = remats.make(net, SimDevice(64 << 20, order=order, seed=seed), graph)
-    return remats.steps(solver), solver
+    solver = replay_runs.make(net, SimDevice(64 << 20, order=order, seed=seed), graph)
+    return replay_runs.steps(solver), solver
 
 
 @pytest.mark.parametrize(("order", "seed"), ORDERS)
@@ -30,7 +30,7 @@ def trained(net: str, graph: bool, order: str = "latest", seed: int = 0):
 def test_the_same_bits(net, order, seed, beside):
     plain, _ = trained(net, False)
     recorded, solver = trained(net, True, order, seed)
-    assert recorded == plain and "train" in remats.recorded(solver)
+    assert recorded == plain and "train" in replay_runs.recorded(solver)
 
 
 @pytest.mark.parametrize(("order", "seed"), ORDERS)
@@ -38,7 +38,7 @@ def test_gradients_in_another_order_than_their_parameters(order, seed, beside):
     """They are transposed when the branch is through."""
     expected = order_nets.train(order_nets.make("groups"), 6)
     solver = order_nets.make_transposing("groups", device=SimDevice(64 << 20, order=order, seed=seed))
-    assert order_nets.train(solver, 6) == expected and "train" in remats.recorded(solver)
+    assert order_nets.train(solver, 6) == expected and "train" in replay_runs.recorded(solver)
 
 
 def test_a_branch_that_is_not_joined_shows(beside, monkeypatch):

@@ -11,7 +11,7 @@ from pycaffe_lms.lms.runtime import cuda_graph
 from pycaffe_lms.net.run import replay_benchmark
 from pycaffe_lms.net.run.recording import WARM_RUNS
 
-from . import remats
+from . import replay_runs
 from .test_replay_lms import CONFIGS, device, plain, plan_of
 
 ITERATIONS = WARM_RUNS + 2 * replay_benchmark.RUNS + 4
@@ -32,8 +32,8 @@ class Late(SimDevice):
 
 
 def trained(late: SimDevice, config: str, n: int = ITERATIONS):
-    solver = remats.make("chain", late, True, lms=CONFIGS[config])
-    return remats.steps(solver, n), solver
+    solver = replay_runs.make("chain", late, True, lms=CONFIGS[config])
+    return replay_runs.steps(solver, n), solver
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +48,10 @@ def test_the_faster_way_is_kept_and_a_recording_that_takes_hardly_longer(launch_
     with caplog.at_level(logging.INFO, "pycaffe_lms.net.run.replay_benchmark"):
         found, solver = trained(late, "ahead")
     assert plan_of(solver).copies
-    assert found == plain("chain", lambda s: remats.steps(s, ITERATIONS))
+    assert found == plain("chain", lambda s: replay_runs.steps(s, ITERATIONS))
     recorded = launch_ms != SLOWER_MS
     assert late.launches == replay_benchmark.RUNS + 4 * recorded
-    assert remats.recorded(solver) == ({"train"} if recorded else set())
+    assert replay_runs.recorded(solver) == ({"train"} if recorded else set())
     said = f"took 5.0 ms step by step and {launch_ms:.1f} ms as recorded"
     assert [said in r.message for r in caplog.records] == [True]
 
@@ -64,11 +64,11 @@ def test_a_host_that_comes_to_be_late_is_noticed(later_ms, late_then, caplog):
     with caplog.at_level(logging.INFO, "pycaffe_lms.net.run.replay_benchmark"):
         found, solver = trained(late, "ahead")
         late.steps_ms = later_ms
-        more = remats.steps(solver, 3 * replay_benchmark.RUNS)
+        more = replay_runs.steps(solver, 3 * replay_benchmark.RUNS)
     assert (found, more) == plain(
-        "chain", lambda s: tuple(remats.steps(s, n) for n in (ITERATIONS, 3 * replay_benchmark.RUNS))
+        "chain", lambda s: tuple(replay_runs.steps(s, n) for n in (ITERATIONS, 3 * replay_benchmark.RUNS))
     )
-    assert remats.recorded(solver) == ({"train"} if late_then else set())
+    assert replay_runs.recorded(solver) == ({"train"} if late_then else set())
     assert late.launches - replay_benchmark.RUNS == (8 if late_then else 0)
     said = f"now takes {later_ms} ms step by step and took 5.2 ms as recorded: it runs as recorded"
     assert [said in r.message for r in caplog.records[1:]] == [True] * late_then
@@ -80,7 +80,7 @@ def test_what_copies_nothing_or_cannot_be_late_is_recorded_at_once(monkeypatch):
     monkeypatch.setattr(cuda_graph, "QUICK_OPERATION", 1.0)
     for where, config in cases:
         _, solver = trained(where, config, WARM_RUNS + 1)
-        assert remats.recorded(solver) == {"train"}
+        assert replay_runs.recorded(solver) == {"train"}
 
 
 def test_a_trial_begins_when_everything_lies_where_it_will():
