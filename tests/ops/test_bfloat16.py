@@ -16,6 +16,7 @@ from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.activation.relu import relu_forward
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
 from pycaffe_lms.ops.geometry import PoolGeometry
+from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 from .fake_cudnn import geometry
@@ -129,21 +130,21 @@ def positive(*shape):
 def _norm_cases(n, c, s):
     size, work = (n, c, s), np.zeros(max(1000, fused_norm_work(n, c, s)), np.float32)
     bits = np.zeros(-(-n * c * s // 32), np.uint32)
-    yield "batch_norm_statistics", h(n, c, s), f(c), f(c), f(c), f(c), f(1), 0.9, 1e-5, work, *size
+    yield "batch_norm_statistics", h(n, c, s), Moments(f(c), f(c)), RunningSums(f(c), f(c), f(1)), 0.9, 1e-5, work, size
     yield "batch_norm_apply", h(n, c, s), h(n, c, s), positive(c), f(c), *size
     yield "batch_norm_backward", h(n, c, s), h(n, c, s), h(n, c, s), positive(c), work, *size
     yield "scale_forward", h(n, c, s), f(c), f(c), h(n, c, s), *size
     yield "scale_backward", h(n, c, s), f(c), h(n, c, s), h(n, c, s), f(c), f(c), False, True, work, *size
     yield "conv_bias_relu_backward", h(n, c, s), h(n, c, s), h(n, c, s), f(c), True, work, *size
     yield "conv_add_bias", h(n, c, s), f(c), *size
-    affine = (f(c), positive(c), f(c), f(c))
+    affine = Moments(f(c), positive(c)), Affine(f(c), f(c))
     for r in (None, h(n, c, s)):
-        yield "fused_norm_forward", h(n, c, s), r, h(n, c, s), *affine, True, *size, bits
+        yield "fused_norm_forward", h(n, c, s), r, h(n, c, s), *affine, True, size, bits
         dr = None if r is None else h(n, c, s)
         y = None if r is None else h(n, c, s)
-        arrays = (h(n, c, s), y, h(n, c, s), dr, h(n, c, s), *affine, f(c), f(c))
-        yield "fused_norm_backward", *arrays, False, True, True, False, work, *size
-        yield "fused_norm_backward", *arrays, False, True, False, True, work, *size
+        arrays = h(n, c, s), y, h(n, c, s), dr, h(n, c, s), *affine, AffineGradients(f(c), f(c), False, True)
+        yield "fused_norm_backward", *arrays, True, False, work, size
+        yield "fused_norm_backward", *arrays, False, True, work, size
 
 
 def _cases():
@@ -186,6 +187,16 @@ def _cases():
 CASES = list(_cases())
 
 
+def _placed(argument, put):
+    """An argument with its arrays on a device."""
+    if isinstance(argument, np.ndarray):
+        return put(argument)
+    if isinstance(argument, (list, tuple)):
+        inside = [_placed(a, put) for a in argument]
+        return type(argument)(*inside) if hasattr(argument, "_fields") else type(argument)(inside)
+    return argument
+
+
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda i: f"{i}-{CASES[i][0]}")
 @pytest.mark.gpu
 @pytest.mark.skipif(not cuda_available(), reason="no GPU")
@@ -194,16 +205,11 @@ def test_a_gpu_rounds_as_the_cpu(case):
     cupy, (name, *args) = cuda.require(), CASES[case]
     found = []
     for ops, put, get in ((load_ops("cpu"), np.array, np.array), (load_ops("cuda"), cupy.array, cupy.asnumpy)):
-        placed = [
-            [put(a) for a in arg]
-            if isinstance(arg, list) and isinstance(arg[0], np.ndarray)
-            else put(arg)
-            if isinstance(arg, np.ndarray)
-            else arg
-            for arg in args
-        ]
+        placed = [_placed(arg, put) for arg in args]
         ops.functions()[name](*placed)
-        arrays = [a for arg in placed for a in (arg if isinstance(arg, list) else [arg]) if hasattr(a, "shape")]
+        arrays = [
+            a for arg in placed for a in (arg if isinstance(arg, (list, tuple)) else [arg]) if hasattr(a, "shape")
+        ]
         found.append([get(a) for a in arrays])
     for ours, theirs in zip(*found, strict=True):
         if ours.dtype == BFLOAT16:

@@ -8,6 +8,7 @@ import pytest
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.bit_masks import bit_words
+from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments
 from pycaffe_lms.ops.sum_parts import reduction_parts
 
 SIZES = [1, 31, 32, 33, 127, 2048, 2049, 100_003]
@@ -127,10 +128,12 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
     ops, put, get = place
     rng, c = np.random.default_rng(3), shape[1]
     x, r, dy = (rng.normal(size=shape).astype(dtype) for _ in range(3))
-    affine = [put(a.astype(dtype)) for a in (rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c))]
+    per_channel = rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c)
+    mean, inv_std, *affine = [put(a.astype(dtype)) for a in per_channel]
+    affine = Moments(mean, inv_std), Affine(*affine)
     for residual in (True, False):
         y = put(np.zeros_like(x))
-        ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, *shape)
+        ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, shape)
         bits, found = put(np.zeros(bit_words(x.size), np.uint32)), []
         ops.positive_bits(y, bits)
         for shown in (None, bits):
@@ -144,13 +147,11 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
                 dr,
                 dx,
                 *affine,
-                *sums,
-                False,
-                False,
+                AffineGradients(*sums),
                 True,
                 use_global,
                 work,
-                *shape,
+                shape,
                 shown,
             )
             found.append([get(a).tobytes() for a in (dr, dx, *sums)])
@@ -167,11 +168,13 @@ def test_a_fused_normalisation_keeps_where_its_result_is_positive(place, shape, 
     ops, put, get = place
     rng, c = np.random.default_rng(4), shape[1]
     x, r = (rng.normal(size=shape).astype(dtype) for _ in range(2))
-    affine = [put(a.astype(dtype)) for a in (rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c))]
+    per_channel = rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c)
+    mean, inv_std, *affine = [put(a.astype(dtype)) for a in per_channel]
+    affine = Moments(mean, inv_std), Affine(*affine)
     y, bits = put(np.full_like(x, np.nan)), put(np.full(bit_words(x.size), 0xA5A5A5A5, np.uint32))
-    ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, *shape, bits)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, shape, bits)
     alone = put(np.full_like(x, np.nan))
-    ops.fused_norm.forward(put(x), put(r) if residual else None, alone, *affine, True, *shape)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, alone, *affine, True, shape)
     np.testing.assert_array_equal(get(y), get(alone))
     expected = np.packbits(get(y).reshape(-1) > 0, bitorder="little")
     np.testing.assert_array_equal(get(bits).view(np.uint8)[: expected.size], expected)

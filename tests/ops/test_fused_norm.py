@@ -9,6 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from pycaffe_lms.ops.sum_parts import fused_norm_work, norm_parts
 
 from ..layers import harness
@@ -57,11 +58,11 @@ class Values:
         c = self.size[1]
         mean, inv_std, running = np.empty(c), np.empty(c), [a.astype(np.float64) for a in self.running]
         xhat, work = np.empty_like(x), np.empty(0)
-        head = x, xhat, inv_std, mean, *running
+        head = x, xhat, Moments(mean, inv_std), RunningSums(*running)
         if self.use_global:
-            plain.batch_norm_global.forward(*head, self.eps, *self.size)
+            plain.batch_norm_global.forward(*head, self.eps, self.size)
         else:
-            plain.batch_norm_train.forward(*head, self.momentum, self.eps, work, *self.size)
+            plain.batch_norm_train.forward(*head, self.momentum, self.eps, work, self.size)
         y = xhat.copy()
         if gamma is not None or beta is not None:
             plain.scale.forward(xhat, gamma, beta, y, *self.size)
@@ -104,6 +105,7 @@ class Fused:
         self.work = place.put(np.full(fused_norm_work(n, c, s), np.nan, dtype))
         self.mean, self.inv_std = (place.put(np.full(c, np.nan, dtype)) for _ in range(2))
         self.running = [place.put(a) for a in values.running]
+        self.moments, self.sums = Moments(self.mean, self.inv_std), RunningSums(*self.running)
 
     def put(self, array):
         if array is None:
@@ -114,18 +116,17 @@ class Fused:
     def statistics(self):
         v, ops = self.v, self.place.ops
         if v.use_global:
-            ops.batch_norm_running(self.inv_std, self.mean, *self.running, v.eps, v.size[1])
+            ops.batch_norm_running(self.moments, self.sums, v.eps, v.size[1])
         else:
-            moved = self.mean, *self.running, v.momentum, v.eps
-            ops.batch_norm_statistics(self.x, self.inv_std, *moved, self.work, *v.size)
+            ops.batch_norm_statistics(self.x, self.moments, self.sums, v.momentum, v.eps, self.work, v.size)
 
     def forward(self, in_place=None):
         """in_place: "r" or "x", which y is."""
         self.statistics()
         r, x = self.put(self.v.r), self.put(self.v.x)
         self.y = {"r": r, "x": x, None: self.put(np.full_like(self.v.x, np.nan))}[in_place]
-        affine = self.mean, self.inv_std, self.gamma, self.beta
-        self.place.ops.fused_norm.forward(x, r, self.y, *affine, self.v.relu, *self.v.size)
+        affine = Affine(self.gamma, self.beta)
+        self.place.ops.fused_norm.forward(x, r, self.y, self.moments, affine, self.v.relu, self.v.size)
         return self.place.get(self.y)
 
     def backward(self, wanted=("dr", "dx", "dgamma", "dbeta"), *, start=None, alias=None, read_y=True):
@@ -144,18 +145,13 @@ class Fused:
             dy,
             out["dr"],
             out["dx"],
-            self.mean,
-            self.inv_std,
-            self.gamma,
-            self.beta,
-            out["dgamma"],
-            out["dbeta"],
-            add,
-            add,
+            self.moments,
+            Affine(self.gamma, self.beta),
+            AffineGradients(out["dgamma"], out["dbeta"], add, add),
             v.relu,
             v.use_global,
             self.work,
-            *v.size,
+            v.size,
         )
         return {k: self.place.get(a) for k, a in out.items() if a is not None}
 

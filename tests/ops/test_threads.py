@@ -11,6 +11,7 @@ from pycaffe_lms.ops.cpu import threads
 from pycaffe_lms.ops.cpu.conv import blas, conv
 from pycaffe_lms.ops.cpu.norm import batch_norm
 from pycaffe_lms.ops.geometry import ConvGeometry
+from pycaffe_lms.ops.norm_arguments import Moments, RunningSums
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -88,7 +89,8 @@ def _results():
     conv.conv_backward_filter(plan, x, dy, dw, work, False)
     conv.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
     z, stats = np.empty_like(x), [np.zeros(16, np.float32) for _ in range(4)]
-    batch_norm.batch_norm_train_forward(x, z, *stats, np.zeros(1, np.float32), 0.9, 1e-5, None, 5, 16, 400)
+    running = RunningSums(*stats[2:], np.zeros(1, np.float32))
+    batch_norm.batch_norm_train_forward(x, z, Moments(*stats[:2]), running, 0.9, 1e-5, None, (5, 16, 400))
     return [y, dx, dw, db, z, *stats]
 
 

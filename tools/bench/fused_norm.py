@@ -19,6 +19,7 @@ from common import versions
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 SHAPES = [  # channels, height and width, whether a residual is added
@@ -73,17 +74,20 @@ class Case:
 
     def statistics(self, stream):
         k = self.channel
-        self.ops.batch_norm_statistics(self.x, k["inv_std"], k["mean"], *self.running, 0.9, 1e-5, self.work, *self.size)
+        moments, running = Moments(k["mean"], k["inv_std"]), RunningSums(*self.running)
+        self.ops.batch_norm_statistics(self.x, moments, running, 0.9, 1e-5, self.work, self.size)
 
     def forward(self, stream):
-        affine = [self.channel[k] for k in ("mean", "inv_std", "gamma", "beta")]
+        mean, inv_std, *affine = (self.channel[k] for k in ("mean", "inv_std", "gamma", "beta"))
         self.statistics(stream)
-        self.ops.fused_norm.forward(self.x, self.r, self.y, *affine, True, *self.size)
+        values = self.x, self.r, self.y, Moments(mean, inv_std), Affine(*affine)
+        self.ops.fused_norm.forward(*values, True, self.size)
 
     def backward(self, stream):
-        channel = [self.channel[k] for k in ("mean", "inv_std", "gamma", "beta", "dgamma", "dbeta")]
+        mean, inv_std, gamma, beta, *gradients = self.channel.values()
+        channel = Moments(mean, inv_std), Affine(gamma, beta), AffineGradients(*gradients)
         y, dr = (self.y, self.dy) if self.residual else (None, None)
-        rest = False, False, True, False, self.work, *self.size
+        rest = True, False, self.work, self.size
         self.ops.fused_norm.backward(self.x, y, self.dy, dr, self.dx, *channel, *rest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.axes import around_axis
+from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
 from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
@@ -115,11 +116,15 @@ class BatchNormLayer(Layer):
         return Needs(bottoms=frozenset({0}) if param_propagate[3] else values, params=scale)
 
     def forward(self, io: Pass) -> None:
-        arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["mean"], *io.param)
+        affine = (Affine(*io.param[3:]),) if self.scaled else ()
+        arrays = (io.bottom[0], io.top[0], self._moments(io), RunningSums(*io.param[:3]), *affine)
         if self.use_global:
-            self.operation.forward(*arrays, self.eps, *self.size)
+            self.operation.forward(*arrays, self.eps, self.size)
         else:
-            self.operation.forward(*arrays, self.fraction, self.eps, io.scratch["work"], *self.size)
+            self.operation.forward(*arrays, self.fraction, self.eps, io.scratch["work"], self.size)
+
+    def _moments(self, io: Pass) -> Moments:
+        return Moments(io.scratch["mean"], io.scratch["inv_std"])
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
         if again or self.use_global:
@@ -132,7 +137,7 @@ class BatchNormLayer(Layer):
             return
         x, y, mean, inv_std = io.bottom[0], io.top[0], io.scratch["mean"], io.scratch["inv_std"]
         if self.scaled:
-            io.ops.batch_norm_scaled_apply(x, y, inv_std, mean, *io.param[3:], *self.size)
+            io.ops.batch_norm_scaled_apply(x, y, self._moments(io), Affine(*io.param[3:]), self.size)
         else:
             io.ops.batch_norm_apply(x, y, inv_std, mean, *self.size)
 
@@ -143,11 +148,9 @@ class BatchNormLayer(Layer):
                 io.ops.fill(diff, 0)
         dy, dx, inv_std = io.top_diff[0], io.bottom_diff[0], io.scratch["inv_std"]
         if self.scaled:
-            values = (io.bottom[0], dy, dx, io.scratch["mean"], inv_std, io.param[3])
-            add = (bool(a) for a in io.accumulate[3:])
-            work = io.scratch["work"]
-            batch = not self.use_global
-            io.ops.batch_norm_scaled.backward(*values, *io.param_diff[3:], *add, batch, work, *self.size)
+            gradients = AffineGradients(*io.param_diff[3:], *(bool(a) for a in io.accumulate[3:]))
+            values = io.bottom[0], dy, dx, self._moments(io), io.param[3], gradients
+            io.ops.batch_norm_scaled.backward(*values, not self.use_global, io.scratch["work"], self.size)
         elif dx is not None and self.use_global:
             io.ops.batch_norm_global.backward(dy, dx, inv_std, *self.size)
         elif dx is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...arrays import AnyArray
 from ...ops.axes import around_axis
+from ...ops.norm_arguments import Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
 from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shape, Shapes
@@ -114,17 +115,17 @@ class BNLayer(Layer):
     def _normalise(self, io: Pass, x: AnyArray, out: AnyArray) -> AnyArray:
         """out = the normalised x; moves the running statistics. Returns out."""
         c, running = self.channels, io.scratch["running"]
-        arrays = x, out, io.scratch["inv_std"], io.scratch["mean"]
+        arrays = x, out, Moments(io.scratch["mean"], io.scratch["inv_std"])
         if self.use_global:
             one = running[2 * c :]
             io.ops.fill(one, 1)
-            statistics = io.param[2].reshape(-1), io.param[3].reshape(-1), one
-            io.ops.batch_norm_global.forward(*arrays, *statistics, self.eps, *self.size)
+            sums = RunningSums(io.param[2].reshape(-1), io.param[3].reshape(-1), one)
+            io.ops.batch_norm_global.forward(*arrays, sums, self.eps, self.size)
             return out
         # BatchNorm's sums, started at 0, are this batch's mean and its variance times m / (m - 1)
         io.ops.fill(running, 0)
-        batch = running[:c], running[c : 2 * c], running[2 * c :]
-        io.ops.batch_norm_train.forward(*arrays, *batch, 0.0, self.eps, io.scratch["work"], *self.size)
+        batch = RunningSums(running[:c], running[c : 2 * c], running[2 * c :])
+        io.ops.batch_norm_train.forward(*arrays, batch, 0.0, self.eps, io.scratch["work"], self.size)
         items = self.size[0] * self.size[2]
         if self.moves and items:
             for i, unbias in ((0, 1.0), (1, (items - 1) / items if items > 1 else 1.0)):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ops.axes import around_axis
+from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from ...ops.sum_parts import bits_come_free, fused_norm_work
 from ...proto.caffe_pb2 import LayerParameter
 from ..base import Lives, Needs, Ops, Pass, Shapes
@@ -83,14 +84,16 @@ class FusedNormLayer(Masked):
         return gamma, params[4] if self.has_bias else None
 
     def forward(self, io: Pass) -> None:
-        ops, norm, p = io.ops, self.norm, io.param
-        mean, inv_std = io.scratch["mean"], io.scratch["inv_std"]
-        if norm.use_global:
-            ops.batch_norm_running(inv_std, mean, *p[:3], norm.eps, self.size[1])
+        moments, running = self._moments(io), RunningSums(*io.param[:3])
+        if self.norm.use_global:
+            io.ops.batch_norm_running(moments, running, self.norm.eps, self.size[1])
         else:
-            work = io.scratch["work"]
-            ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
+            settings = self.norm.fraction, self.norm.eps, io.scratch["work"], self.size
+            io.ops.batch_norm_statistics(io.bottom[0], moments, running, *settings)
         self.rematerialize(io)
+
+    def _moments(self, io: Pass) -> Moments:
+        return Moments(io.scratch["mean"], io.scratch["inv_std"])
 
     def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
         if forward:
@@ -103,30 +106,24 @@ class FusedNormLayer(Masked):
         return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
 
     def rematerialize(self, io: Pass) -> None:
-        r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
-        values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
-        io.ops.fused_norm.forward(*values, self.relu, *self.size, io.scratch.get("bits"))
+        r = io.bottom[1] if self.adds else None
+        values = io.bottom[0], r, io.top[0], self._moments(io), Affine(*self._affine(io.param))
+        io.ops.fused_norm.forward(*values, self.relu, self.size, io.scratch.get("bits"))
 
     def backward(self, io: Pass) -> None:
-        dgamma, dbeta = self._affine(io.param_diff)
-        add_gamma, add_beta = self._affine(io.accumulate)
-        dr = io.bottom_diff[1] if self.adds else None
+        adds = (bool(add) for add in self._affine(io.accumulate))
         io.ops.fused_norm.backward(
             io.bottom[0],
             io.top[0],
             io.top_diff[0],
-            dr,
+            io.bottom_diff[1] if self.adds else None,
             io.bottom_diff[0],
-            io.scratch["mean"],
-            io.scratch["inv_std"],
-            *self._affine(io.param),
-            dgamma,
-            dbeta,
-            bool(add_gamma),
-            bool(add_beta),
+            self._moments(io),
+            Affine(*self._affine(io.param)),
+            AffineGradients(*self._affine(io.param_diff), *adds),
             self.relu,
             self.norm.use_global,
             io.scratch["work"],
-            *self.size,
+            self.size,
             io.scratch.get("bits"),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from .scale import scale_forward
@@ -31,17 +32,12 @@ _BLOCK = 4096  # values of a scaled gradient that are added up in the array's ow
 def batch_norm_train_forward(
     x: HostArray,
     y: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
+    moments: Moments,
+    running: RunningSums,
     momentum: float,
     eps: float,
     work: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
@@ -49,6 +45,8 @@ def batch_norm_train_forward(
     running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
     = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
+    n, c, s = size
     m = n * s
     if m == 0:
         inv_std.fill(0)
@@ -71,36 +69,19 @@ def batch_norm_apply(x: HostArray, y: HostArray, inv_std: HostArray, mean: HostA
 
 
 def batch_norm_global_forward(
-    x: HostArray,
-    y: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
+    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, eps: float, size: Planes
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
-    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
-    over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
+    batch_norm_running(moments, running, eps, size[1])
+    over_channels(_shift_scale, *size, x.reshape(size), y.reshape(size), *moments)
 
 
-def batch_norm_running(
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    eps: float,
-    c: int,
-) -> None:
+def batch_norm_running(moments: Moments, running: RunningSums, eps: float, c: int) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -238,78 +219,43 @@ def _backward(first: int, last: int, y: HostArray, dy: HostArray, dx: HostArray,
 def batch_norm_scaled_train_forward(
     x: HostArray,
     y: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    scale: HostArray,
-    bias: HostArray,
+    moments: Moments,
+    running: RunningSums,
+    affine: Affine,
     momentum: float,
     eps: float,
     work: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
-    running = (running_mean, running_var, factor)
-    batch_norm_train_forward(x, y, inv_std, mean, *running, momentum, eps, work, n, c, s)
-    scale_forward(y, scale, bias, y, n, c, s)
+    batch_norm_train_forward(x, y, moments, running, momentum, eps, work, size)
+    scale_forward(y, *affine, y, *size)
 
 
-def batch_norm_scaled_apply(
-    x: HostArray,
-    y: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    scale: HostArray,
-    bias: HostArray,
-    n: int,
-    c: int,
-    s: int,
-) -> None:
+def batch_norm_scaled_apply(x: HostArray, y: HostArray, moments: Moments, affine: Affine, size: Planes) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
-    batch_norm_apply(x, y, inv_std, mean, n, c, s)
-    scale_forward(y, scale, bias, y, n, c, s)
+    batch_norm_apply(x, y, moments.inv_std, moments.mean, *size)
+    scale_forward(y, *affine, y, *size)
 
 
 def batch_norm_scaled_global_forward(
-    x: HostArray,
-    y: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    scale: HostArray,
-    bias: HostArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
+    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, affine: Affine, eps: float, size: Planes
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
-    batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s)
-    scale_forward(y, scale, bias, y, n, c, s)
+    batch_norm_global_forward(x, y, moments, running, eps, size)
+    scale_forward(y, *affine, y, *size)
 
 
 def batch_norm_scaled_backward(
     x: HostArray | None,
     dy: HostArray,
     dx: HostArray | None,
-    mean: HostArray,
-    inv_std: HostArray,
+    moments: Moments,
     scale: HostArray | None,
-    dscale: HostArray | None,
-    dbias: HostArray | None,
-    add_scale: bool,
-    add_bias: bool,
+    gradients: AffineGradients,
     batch: bool,
     work: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
@@ -318,6 +264,8 @@ def batch_norm_scaled_backward(
     be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
     elements.
     """
+    (mean, inv_std), (dscale, dbias, add_scale, add_bias) = moments, gradients
+    n, c, s = size
     reads = dscale is not None or (batch and dx is not None)
     sums_of = np.zeros((2, c), np.float64)
     parts = [a.reshape(n, c, s) for a in (x if reads else dy, dy)]

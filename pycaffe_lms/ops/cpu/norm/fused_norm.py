@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
+from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
 from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
@@ -26,24 +27,15 @@ _BLOCKS = 32  # blocks of rows whose values are added up in the array's own type
 
 
 def batch_norm_statistics(
-    x: HostArray,
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    momentum: float,
-    eps: float,
-    work: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    x: HostArray, moments: Moments, running: RunningSums, momentum: float, eps: float, work: HostArray, size: Planes
 ) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
 
     The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
     sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
+    n, c, s = size
     m = n * s
     if m == 0:
         inv_std.fill(0)
@@ -63,14 +55,10 @@ def fused_norm_forward(
     x: HostArray,
     r: HostArray | None,
     y: HostArray,
-    mean: HostArray,
-    inv_std: HostArray,
-    gamma: HostArray | None,
-    beta: HostArray | None,
+    moments: Moments,
+    affine: Affine,
     relu: bool,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
     bits: HostArray | None = None,
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
@@ -78,6 +66,8 @@ def fused_norm_forward(
     `bits`, where given, receives where y > 0 (see `cpu/activation/bits.py`). r, gamma and beta may be None; y may be x
     or r.
     """
+    (mean, inv_std), (gamma, beta) = moments, affine
+    n, c, s = size
     affine = _affine(mean, inv_std, gamma, beta, c, s)
     arrays = _view(n, c, s, x, x if r is None else r, y)
     _over(n, c, s, _forward_planes, _forward_rows, *arrays, affine, r is not None, bool(relu))
@@ -91,20 +81,13 @@ def fused_norm_backward(
     dy: HostArray,
     dr: HostArray | None,
     dx: HostArray | None,
-    mean: HostArray,
-    inv_std: HostArray,
-    gamma: HostArray | None,
-    beta: HostArray | None,
-    dgamma: HostArray | None,
-    dbeta: HostArray | None,
-    accumulate_gamma: bool,
-    accumulate_beta: bool,
+    moments: Moments,
+    affine: Affine,
+    gradients: AffineGradients,
     relu: bool,
     use_global: bool,
     work: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
     bits: HostArray | None = None,
 ) -> None:
     """Compute the gradients of `fused_norm_forward`.
@@ -117,6 +100,8 @@ def fused_norm_backward(
     computed again from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`:
     fused_norm_work(n, c, s) elements.
     """
+    (mean, inv_std), (gamma, beta) = moments, affine
+    (dgamma, dbeta, accumulate_gamma, accumulate_beta), (n, c, s) = gradients, size
     if bits is not None:
         y = values_of(bits, dy)
     mask = 0 if not relu else 2 if y is None else 1

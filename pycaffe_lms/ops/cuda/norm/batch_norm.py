@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from ....arrays import AnyArray
+from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -41,17 +42,12 @@ _GLOBAL_BACKWARD = per_channel("backward", "dx = dy * inv_std;", reads="dy", wri
 def batch_norm_train_forward(
     x: AnyArray,
     y: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
+    moments: Moments,
+    running: RunningSums,
     momentum: float,
     eps: float,
     work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
@@ -59,8 +55,8 @@ def batch_norm_train_forward(
     running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
     = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
-    batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
-    batch_norm_apply(x, y, inv_std, mean, n, c, s)
+    batch_norm_statistics(x, moments, running, momentum, eps, work, size)
+    batch_norm_apply(x, y, moments.inv_std, moments.mean, *size)
 
 
 def batch_norm_apply(x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, n: int, c: int, s: int) -> None:
@@ -69,24 +65,15 @@ def batch_norm_apply(x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray
 
 
 def batch_norm_global_forward(
-    x: AnyArray,
-    y: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
+    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, eps: float, size: Planes
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
-    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
-    run_per_channel(_GLOBAL, "normalise", (x, y), (mean, inv_std), c, s)
+    _, c, s = size
+    batch_norm_running(moments, running, eps, c)
+    run_per_channel(_GLOBAL, "normalise", (x, y), (moments.mean, moments.inv_std), c, s)
 
 
 def batch_norm_backward(
@@ -156,68 +143,45 @@ def _sums(reads_x: bool, data: bool) -> str:
 def batch_norm_scaled_train_forward(
     x: AnyArray,
     y: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    scale: AnyArray,
-    bias: AnyArray,
+    moments: Moments,
+    running: RunningSums,
+    affine: Affine,
     momentum: float,
     eps: float,
     work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
-    batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
-    batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
+    batch_norm_statistics(x, moments, running, momentum, eps, work, size)
+    batch_norm_scaled_apply(x, y, moments, affine, size)
 
 
-def batch_norm_scaled_apply(
-    x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, scale: AnyArray, bias: AnyArray, n: int, c: int, s: int
-) -> None:
+def batch_norm_scaled_apply(x: AnyArray, y: AnyArray, moments: Moments, affine: Affine, size: Planes) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
-    run_walk(_TRAIN_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), n, c, s)
+    channel = moments.mean, moments.inv_std, affine.scale, affine.bias
+    run_walk(_TRAIN_FORWARD, "forward", (x, y), channel, *size)
 
 
 def batch_norm_scaled_global_forward(
-    x: AnyArray,
-    y: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    scale: AnyArray,
-    bias: AnyArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
+    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, affine: Affine, eps: float, size: Planes
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
-    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
-    run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), c, s)
+    _, c, s = size
+    batch_norm_running(moments, running, eps, c)
+    channel = moments.mean, moments.inv_std, affine.scale, affine.bias
+    run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), channel, c, s)
 
 
 def batch_norm_scaled_backward(
     x: AnyArray | None,
     dy: AnyArray,
     dx: AnyArray | None,
-    mean: AnyArray,
-    inv_std: AnyArray,
+    moments: Moments,
     scale: AnyArray | None,
-    dscale: AnyArray | None,
-    dbias: AnyArray | None,
-    add_scale: bool,
-    add_bias: bool,
+    gradients: AffineGradients,
     batch: bool,
     work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
 ) -> None:
     """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
@@ -226,6 +190,8 @@ def batch_norm_scaled_backward(
     be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
     elements.
     """
+    (mean, inv_std), (dscale, dbias, add_scale, add_bias) = moments, gradients
+    n, c, s = size
     if n * s == 0:  # sums of no elements are 0
         for gradient, add in ((dscale, add_scale), (dbias, add_bias)):
             if gradient is not None and not add:

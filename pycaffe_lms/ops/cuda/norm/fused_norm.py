@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...norm_arguments import Affine, AffineGradients, Moments, Planes
 from ...sum_parts import bits_come_free
 from ..activation.bits import positive_bits
 from ..basic import fill
@@ -29,14 +30,10 @@ def fused_norm_forward(
     x: AnyArray,
     r: AnyArray | None,
     y: AnyArray,
-    mean: AnyArray,
-    inv_std: AnyArray,
-    gamma: AnyArray | None,
-    beta: AnyArray | None,
+    moments: Moments,
+    affine: Affine,
     relu: bool,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
     bits: AnyArray | None = None,
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
@@ -44,6 +41,8 @@ def fused_norm_forward(
     `bits`, where given, receives where y > 0 (see `cuda/activation/bits.py`). r, gamma and beta may be None; y may be x
     or r.
     """
+    (mean, inv_std), (gamma, beta) = moments, affine
+    n, c, s = size
     if n * s == 0:
         return
     walk = Walk(n, c, s, x.dtype.itemsize)
@@ -61,20 +60,13 @@ def fused_norm_backward(
     dy: AnyArray,
     dr: AnyArray | None,
     dx: AnyArray | None,
-    mean: AnyArray,
-    inv_std: AnyArray,
-    gamma: AnyArray | None,
-    beta: AnyArray | None,
-    dgamma: AnyArray | None,
-    dbeta: AnyArray | None,
-    accumulate_gamma: bool,
-    accumulate_beta: bool,
+    moments: Moments,
+    affine: Affine,
+    gradients: AffineGradients,
     relu: bool,
     use_global: bool,
     work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
+    size: Planes,
     bits: AnyArray | None = None,
 ) -> None:
     """Compute the gradients of `fused_norm_forward`.
@@ -87,6 +79,8 @@ def fused_norm_backward(
     computed again from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`:
     fused_norm_work(n, c, s) elements.
     """
+    (mean, inv_std), (gamma, beta) = moments, affine
+    (dgamma, dbeta, accumulate_gamma, accumulate_beta), (n, c, s) = gradients, size
     if n * s == 0:  # sums of no elements are 0
         for gradient, add in ((dgamma, accumulate_gamma), (dbeta, accumulate_beta)):
             if gradient is not None and not add:

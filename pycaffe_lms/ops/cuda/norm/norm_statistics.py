@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...norm_arguments import Moments, Planes, RunningSums
 from ..basic import fill
 from ..channel_walk import TOTALS, WALK, Walk
 
@@ -125,24 +126,15 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 
 
 def batch_norm_statistics(
-    x: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    momentum: float,
-    eps: float,
-    work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
+    x: AnyArray, moments: Moments, running: RunningSums, momentum: float, eps: float, work: AnyArray, size: Planes
 ) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
 
     The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
     sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
+    n, c, s = size
     if n * s == 0:
         fill(inv_std, 0)
         fill(mean, 0)
@@ -168,15 +160,8 @@ def batch_moments(
     return mean
 
 
-def batch_norm_running(
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    eps: float,
-    c: int,
-) -> None:
+def batch_norm_running(moments: Moments, running: RunningSums, eps: float, c: int) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
     args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)
