@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ops.label_grid import LabelGrid
 from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
@@ -49,4 +50,4 @@ class AccuracyLayer(Layer):
     def forward(self, io: Pass) -> None:
         per_class = io.top[1] if len(io.top) > 1 else None
         arrays = (io.bottom[0], io.bottom[1], io.top[0], per_class, io.scratch["counts"])
-        io.ops.accuracy.forward(*arrays, self.has_ignore, self.ignore, self.top_k, *self.size)
+        io.ops.accuracy.forward(*arrays, self.top_k, LabelGrid(*self.size, self.has_ignore, self.ignore))

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from ...arrays import AnyArray, HostArray
 from ...errors import CaffeError, DataError
 from ...formats.weights.blobproto import blobproto_to_array
+from ...ops.label_grid import LabelGrid
 from ...proto import caffe_pb2
 from ..base import Lives, Needs, Ops, Pass, Shapes, between, count
 from ..registry import register_layer
@@ -139,7 +140,8 @@ class InfogainLossLayer(LossLayer):
         io.ops.softmax.forward(io.bottom[0], prob, *self.size)
         arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
         outer, _, inner = self.size
-        io.ops.infogain_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(outer, inner), *self.size)
+        grid = LabelGrid(*self.size, self.has_ignore, self.ignore)
+        io.ops.infogain_loss.forward(*arrays, self.normalizer(outer, inner), grid)
 
     def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
@@ -150,4 +152,4 @@ class InfogainLossLayer(LossLayer):
             return
         arrays = (self._prob(io), io.bottom[1], self._matrix(io), io.top_diff[0], io.scratch["norm"])
         sums = io.scratch["row_sums"]
-        io.ops.infogain_loss.backward(*arrays, sums, dx, self.has_ignore, self.ignore, *self.size)
+        io.ops.infogain_loss.backward(*arrays, sums, dx, LabelGrid(*self.size, self.has_ignore, self.ignore))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import AnyArray
+from ...ops.label_grid import LabelGrid
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, exactly
 from ..registry import register_layer
@@ -83,9 +84,8 @@ class SoftmaxWithLossLayer(Layer):
     def forward(self, io: Pass) -> None:
         prob = self._prob(io)
         io.ops.softmax.forward(io.bottom[0], prob, *self.size)
-        ignore = (self.has_ignore, self.ignore)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
-        io.ops.softmax_loss.forward(*arrays, *ignore, self._normalizer(), *self.size)
+        io.ops.softmax_loss.forward(*arrays, self._normalizer(), LabelGrid(*self.size, self.has_ignore, self.ignore))
 
     def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
@@ -95,4 +95,4 @@ class SoftmaxWithLossLayer(Layer):
             io.ops.fill(dx, 0)
             return
         arrays = (self._prob(io), io.bottom[1], io.top_diff[0], io.scratch["norm"], dx)
-        io.ops.softmax_loss.backward(*arrays, self.has_ignore, self.ignore, *self.size)
+        io.ops.softmax_loss.backward(*arrays, LabelGrid(*self.size, self.has_ignore, self.ignore))

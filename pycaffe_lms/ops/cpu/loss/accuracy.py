@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...label_grid import LabelGrid
 
 __all__ = ["accuracy_forward"]
 
@@ -15,18 +16,15 @@ def accuracy_forward(
     accuracy: HostArray,
     per_class: HostArray | None,
     counts: HostArray,
-    has_ignore: bool,
-    ignore_label: int,
     top_k: int,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute accuracy = right / counted (0 if nothing counts), and per class in `per_class` (c values or None).
 
     An answer is right if fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A
     label outside 0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32, for the GPU.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     scores, label = scores.reshape(outer, c, inner), np.trunc(label.reshape(outer, inner))
     counted = label != ignore_label if has_ignore else np.ones(label.shape, bool)
     wrong = counted & ~((label >= 0) & (label < c))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...label_grid import LabelGrid
 from ..channels import row_slices
 
 __all__ = [
@@ -63,18 +64,15 @@ def infogain_loss_forward(
     loss: HostArray,
     norm: HostArray,
     work: HostArray,
-    has_ignore: bool,
-    ignore_label: int,
     normalizer: float,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
 
     norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
     outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
     counted = np.trunc(label) != ignore_label if has_ignore else np.ones(label.shape, bool)
     label, wrong = _labels(label, c)
@@ -99,16 +97,13 @@ def infogain_loss_backward(
     norm: HostArray,
     row_sums: HostArray,
     dx: HostArray,
-    has_ignore: bool,
-    ignore_label: int,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0].
 
     dx is 0 at ignored labels and NaN at labels outside 0..c-1. row_sums (c doubles) receives the sums of matrix rows.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
     ignored = np.trunc(label) == ignore_label if has_ignore else np.zeros(label.shape, bool)

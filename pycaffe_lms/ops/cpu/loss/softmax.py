@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...label_grid import LabelGrid
 
 __all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
 
@@ -42,18 +43,15 @@ def softmax_loss_forward(
     loss: HostArray,
     norm: HostArray,
     work: HostArray,
-    has_ignore: bool,
-    ignore_label: int,
     normalizer: float,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0].
 
     norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
     outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
     norm[0] = max(1.0, float(counted.sum()) if normalizer < 0 else normalizer)
     if wrong.any():
@@ -65,18 +63,10 @@ def softmax_loss_forward(
 
 
 def softmax_loss_backward(
-    prob: HostArray,
-    label: HostArray,
-    dloss: HostArray,
-    norm: HostArray,
-    dx: HostArray,
-    has_ignore: bool,
-    ignore_label: int,
-    outer: int,
-    c: int,
-    inner: int,
+    prob: HostArray, label: HostArray, dloss: HostArray, norm: HostArray, dx: HostArray, grid: LabelGrid
 ) -> None:
     """Compute dx = (p - onehot(label)) * dloss / norm[0]; 0 at ignored labels, NaN at a label outside 0..c-1."""
+    outer, c, inner, has_ignore, ignore_label = grid
     label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
     np.copyto(dx, prob)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...label_grid import LabelGrid
 from ..basic import fill
 
 __all__ = ["accuracy_forward"]
@@ -48,18 +49,15 @@ def accuracy_forward(
     accuracy: AnyArray,
     per_class: AnyArray | None,
     counts: AnyArray,
-    has_ignore: bool,
-    ignore_label: int,
     top_k: int,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute accuracy = right / counted (0 if nothing counts), and per class in `per_class` (c values or None).
 
     An answer is right if fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A
     label outside 0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32, for the GPU.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     fill(counts, 0)
     lanes = 32 if inner == 1 and c > 32 else 1
     args = (scores, label, counts, int(has_ignore), ignore_label, top_k, outer, c, inner, lanes)

@@ -6,6 +6,7 @@ import ctypes
 
 from ....arrays import AnyArray, HostArray
 from ....backend.cuda import launch
+from ...label_grid import LabelGrid
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, divided_loss, scaled_loss
 
@@ -114,18 +115,15 @@ def infogain_loss_forward(
     loss: AnyArray,
     norm: AnyArray,
     work: AnyArray,
-    has_ignore: bool,
-    ignore_label: int,
     normalizer: float,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
 
     norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
     outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     n = outer * c * inner
     args = (prob, label, matrix, work, int(has_ignore), ignore_label, n, *divider(inner, n), *divider(c, n))
     divided_loss(_SOURCE, "gains", n, args, loss, norm, work, normalizer)
@@ -139,16 +137,13 @@ def infogain_loss_backward(
     norm: AnyArray,
     row_sums: AnyArray,
     dx: AnyArray,
-    has_ignore: bool,
-    ignore_label: int,
-    outer: int,
-    c: int,
-    inner: int,
+    grid: LabelGrid,
 ) -> None:
     """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0].
 
     dx is 0 at ignored labels and NaN at labels outside 0..c-1. row_sums (c doubles) receives the sums of matrix rows.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     n = outer * c * inner
     if n == 0:
         return

@@ -6,6 +6,7 @@ import functools
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...label_grid import LabelGrid
 from ..elementwise import elementwise, run
 from ..source import BLOCK_SUM, DIVIDE, divider
 
@@ -224,23 +225,14 @@ def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, outer: int, c: int
 
 
 def softmax_loss_forward(
-    prob: AnyArray,
-    label: AnyArray,
-    loss: AnyArray,
-    norm: AnyArray,
-    work: AnyArray,
-    has_ignore: bool,
-    ignore_label: int,
-    normalizer: float,
-    outer: int,
-    c: int,
-    inner: int,
+    prob: AnyArray, label: AnyArray, loss: AnyArray, norm: AnyArray, work: AnyArray, normalizer: float, grid: LabelGrid
 ) -> None:
     """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0].
 
     norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
     outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
     """
+    outer, c, inner, has_ignore, ignore_label = grid
     n = outer * inner
     parts = min(256, max(1, (n + 1023) // 1024))
     args = (prob, label, work, int(has_ignore), ignore_label, n, c, *divider(inner, n))
@@ -249,18 +241,10 @@ def softmax_loss_forward(
 
 
 def softmax_loss_backward(
-    prob: AnyArray,
-    label: AnyArray,
-    dloss: AnyArray,
-    norm: AnyArray,
-    dx: AnyArray,
-    has_ignore: bool,
-    ignore_label: int,
-    outer: int,
-    c: int,
-    inner: int,
+    prob: AnyArray, label: AnyArray, dloss: AnyArray, norm: AnyArray, dx: AnyArray, grid: LabelGrid
 ) -> None:
     """Compute dx = (p - onehot(label)) * dloss / norm[0]; 0 at ignored labels, NaN at a label outside 0..c-1."""
+    outer, c, inner, has_ignore, ignore_label = grid
     n = outer * c * inner
     args = (label, dloss, norm, int(has_ignore), ignore_label, *divider(inner, n), *divider(c, n))
     run(_LOSS_BACKWARD, "loss_backward", (prob, dx), *args)
