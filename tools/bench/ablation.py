@@ -40,7 +40,6 @@ from pycaffe_lms.lms.cost.machine import Costs, find_machine  # noqa: E402
 from pycaffe_lms.lms.planner.choose import choose_plan  # noqa: E402
 from pycaffe_lms.lms.rules import SEARCH, Rules, SearchBudget  # noqa: E402
 from pycaffe_lms.lms.runtime import runtime as runtimes  # noqa: E402
-from pycaffe_lms.net.program.split_backward import with_least_memory  # noqa: E402
 from pycaffe_lms.solvers.rules import RULES  # noqa: E402
 
 FRACTIONS = (0.05, 0.25, 0.6)  # of the way from the least budget to all memory
@@ -165,28 +164,23 @@ def nets_of(net: str, budget: int | None) -> Nets:
     )
 
 
-class _Asked(Exception):
-    """Carries what the planner is asked for."""
-
-
 def asked(net: str, budget: int, search: SearchBudget) -> list[tuple]:
-    """Return the arguments of `choose_plan` for the whole and for the split backward; empty: nothing is managed."""
+    """Return the arguments of `choose_plan` for whole backwards and for split ones; empty: nothing is managed.
+
+    Told that the program does not fit, a net asks for the one with split backwards too."""
     nets, found = nets_of(net, budget), []
 
-    def stop(*args):
-        raise _Asked(args)
+    def refuse(*args):
+        found.append(args[:-1])
+        raise OutOfDeviceMemory("not planned", needed=1, free=0)
 
     before = runtimes.SEARCH, runtimes.choose_plan
-    runtimes.SEARCH = search
+    runtimes.SEARCH, runtimes.choose_plan = search, refuse
     try:
         built, tail = nets.build(nets.lms)
-        sequenced = built.program_of(tail)
-        runtimes.choose_plan = stop
-        for one in (replace(sequenced, split_backward=None), with_least_memory(sequenced)):
-            try:
-                built.memory.planner.plan_of(one)
-            except _Asked as args:
-                found.append(args.args[0][:-1])
+        built.plan_only(tail)
+    except OutOfDeviceMemory:
+        pass
     finally:
         runtimes.SEARCH, runtimes.choose_plan = before
     return found
