@@ -44,6 +44,7 @@ from pycaffe_lms.solvers.rules import RULES  # noqa: E402
 
 FRACTIONS = (0.05, 0.25, 0.6)  # of the way from the least budget to all memory
 PUBLISHED = {"resnet-152": ("2.4GB", "4GB", "8GB", "16GB"), "resnet-50": ("2.8GB",), "unet-3d": ("16GB",)}
+MODES = ("auto", "1000")  # of -lms: by predicted time, with rematerialization; copies alone of what exceeds 1000 KB
 WORKSPACE = 36 << 20  # bytes of a convolution, as `pycaffe-lms plan -gpu` assumes
 NETS = {  # -shape of the data
     "resnet-50": "data=256,3,224,224",
@@ -149,7 +150,7 @@ def described(rules: Rules) -> str:
 
 
 # -- predicted ---------------------------------------------------------------------------------------------------------
-def nets_of(net: str, budget: int | None) -> Nets:
+def nets_of(net: str, mode: str, budget: int | None) -> Nets:
     file = ROOT / "models" / net / "train_dummy.prototxt"
     file = file if file.exists() else file.with_name("train_val.prototxt")
     return Nets(
@@ -159,16 +160,16 @@ def nets_of(net: str, budget: int | None) -> Nets:
         stages=(),
         rule=RULES["SGD"],
         machine=find_machine("h200"),
-        lms=LMSConfig(auto=True, budget=budget),
+        lms=LMSConfig(auto=True, budget=budget) if mode == "auto" else LMSConfig(int(mode), budget=budget),
         workspace=WORKSPACE,
     )
 
 
-def asked(net: str, budget: int, search: SearchBudget) -> list[tuple]:
+def asked(net: str, mode: str, budget: int, search: SearchBudget) -> list[tuple]:
     """Return the arguments of `choose_plan` for whole backwards and for split ones; empty: nothing is managed.
 
     Told that the program does not fit, a net asks for the one with split backwards too."""
-    nets, found = nets_of(net, budget), []
+    nets, found = nets_of(net, mode, budget), []
 
     def refuse(*args):
         found.append(args[:-1])
@@ -206,17 +207,17 @@ def _has_costs(one: object) -> bool:
     return isinstance(one, Costs) or isinstance(getattr(one, "costs", None), Costs)
 
 
-def prepare(net: str, folder: Path) -> list[tuple[str, int]]:
+def prepare(net: str, mode: str, folder: Path) -> list[tuple[str, int]]:
     """Write what the planner is asked for at each budget of a net; return (name, budget in bytes) of each."""
-    least, core = nets_of(net, None).least().nbytes, nets_of(net, None).in_core().nbytes
+    least, core = nets_of(net, mode, None).least().nbytes, nets_of(net, mode, None).in_core().nbytes
     budgets = {f"{100 * f:.0f}%": int(least + f * (core - least)) for f in FRACTIONS}
     budgets |= {size: parse_size(size, "budget") for size in PUBLISHED.get(net, ())}
     found = []
     for label, budget in budgets.items():
-        cases = asked(net, budget, SEARCH)
+        cases, name = asked(net, mode, budget, SEARCH), f"{net} {label}" + (f" -lms {mode}" if mode != "auto" else "")
         if cases:
-            (folder / f"{net} {label}").write_bytes(pickle.dumps(cases))
-            found.append((f"{net} {label}", budget))
+            (folder / name).write_bytes(pickle.dumps(cases))
+            found.append((name, budget))
     return found
 
 
@@ -225,9 +226,9 @@ REBUILT = ("params_share", "params_steps", "few_pages")  # fields that decide wh
 
 def predict(case: str, budget: int, change: str, folder: Path) -> dict:
     """Return {"seconds": of an iteration, None where nothing fits, "planning": processor seconds}."""
-    search, net = SEARCH if not change else changes()[change], case.split()[0]
+    search, net, mode = SEARCH if not change else changes()[change], case.split()[0], case.partition(" -lms ")[2]
     rebuilt = any(getattr(search, f) != getattr(SEARCH, f) for f in REBUILT if hasattr(SEARCH, f))
-    cases = asked(net, budget, search) if rebuilt else pickle.loads((folder / case).read_bytes())
+    cases = asked(net, mode or "auto", budget, search) if rebuilt else pickle.loads((folder / case).read_bytes())
     begun = time.process_time()
     try:
         seconds = seconds_of(cases, search)
@@ -242,7 +243,7 @@ def predict_all(done: list[dict], nets: list[str], only: str, processes: int, en
     names = ["", *(name for name in changes() if only in name)]
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         at = Path(folder)
-        jobs = [pool.submit(prepare, net, at) for net in nets]
+        jobs = [pool.submit(prepare, net, mode, at) for mode in MODES for net in nets]
         cases = [case for job in jobs for case in job.result()]
         print(f"{len(cases)} cases, {len(names) - 1} changes", flush=True)
         left = [(case, budget, name) for name in names for case, budget in cases if (case, name) not in known]
