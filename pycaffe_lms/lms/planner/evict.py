@@ -26,6 +26,7 @@ from ..program import Access, Buffer, Mode, Program, Step
 from ..remat.candidates import RematCandidates
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
+from .dropped_steps import DroppedSteps
 
 _ON_DEVICE, _ON_HOST, _GONE = range(3)  # _GONE: unwritten, dead, or to be rematerialized
 
@@ -133,13 +134,11 @@ class EvictionPass:
             for a in step.accesses:
                 if a.buffer in self.tracked:
                     self.tracked[a.buffer].uses.append((s, a.mode, step.host))
-        self.dropped: dict[int, int] = {}  # step -> the step before which it is rematerialized at the latest
+        self.dropped = DroppedSteps(costs.again)
         self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
-        self.parent: dict[int, int] = {}  # union-find over dropped steps that depend on each other
-        self.weight: dict[int, float] = {}  # root of such a set -> seconds to rematerialize its steps
         self.found = Evictions()
         self.links = LinkQueue(costs, self.times, self.times[self._peak()] if search.copies_in_after_peak else 0.0)
         for x in self.tracked.values():
@@ -175,7 +174,7 @@ class EvictionPass:
             soon = self.n if x.outlives else NEVER
         for s in x.readers:
             if s != but:
-                soon = min(soon, self.dropped[s])
+                soon = min(soon, self.dropped.wanted[s])
         return soon
 
     # -- the pass ----------------------------------------------------------------------------------------------------
@@ -326,10 +325,8 @@ class EvictionPass:
 
     def _note_rematerialized(self, r: int) -> None:
         """Take step `r` off the dropped steps, and remove inputs that nothing else reads."""
-        if self.dropped.pop(r, None) is None:
+        if not self.dropped.remove(r):
             return
-        root = self._root(r)
-        self.weight[root] -= self.costs.again[r]
         touched = {a.buffer for a in self.can.remats[r].accesses}
         for b in self.can.reads[r]:
             if b in self.tracked:
@@ -409,9 +406,7 @@ class EvictionPass:
         near = {m for x in self.can.reads[r] if self._gone(x) and (m := self.tracked[x].maker) is not None}
         near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
-            price += self.rules.linked_weight * sum(
-                self.weight.get(root, 0.0) for root in {self._root(h) for h in near}
-            )
+            price += self.rules.linked_weight * self.dropped.group_seconds(near)
         if self.remat_cost is not None and wanted < self.n and self.remat_cost.large(b, self.limit):
             price += self.remat_cost.price(b, self._chain(r), wanted, self.limit)
         return price
@@ -438,7 +433,7 @@ class EvictionPass:
             for x in self.can.reads[r]:
                 if x in seen or not self._gone(x) or (maker := self.tracked[x].maker) == r:
                     continue
-                if maker is None or self.dropped.get(maker, -1) < wanted:
+                if maker is None or self.dropped.wanted.get(maker, -1) < wanted:
                     seen.add(x)
                     todo.append(x)
         return True
@@ -465,36 +460,16 @@ class EvictionPass:
         """Drop the value of `b`, to be rematerialized before step `wanted`, and join its step to dropped neighbours."""
         r = self.tracked[b].maker
         assert r is not None  # `_can_remat`
-        self.dropped[r] = min(wanted, self.dropped.get(r, NEVER))
-        if r not in self.parent:
-            self.parent[r], self.weight[r] = r, 0.0
-        self.weight[self._root(r)] += self.costs.again[r]
+        self.dropped.add(r, wanted)
         for read in self.can.reads[r]:
             x = self.tracked.get(read)
             if x is None:
                 continue
             x.readers.add(r)
             if self._gone(read) and x.maker is not None and x.maker != r:
-                if x.maker not in self.dropped:  # it was dead; now it must be rematerialized too
+                if x.maker not in self.dropped.wanted:  # it was dead; now it must be rematerialized too
                     self._drop(read, wanted)
-                self._join(r, x.maker)
+                self.dropped.join(r, x.maker)
         for made in self.can.makes[r]:
             for reader in self.tracked[made].readers if made in self.tracked else ():
-                if reader in self.parent:
-                    self._join(r, reader)
-
-    def _root(self, s: int) -> int:
-        """Return the root of the set of dropped steps that `s` belongs to, or `s` itself."""
-        if s not in self.parent:
-            return s
-        while self.parent[s] != s:
-            self.parent[s] = self.parent[self.parent[s]]
-            s = self.parent[s]
-        return s
-
-    def _join(self, a: int, b: int) -> None:
-        """Unite the sets of two dropped steps."""
-        a, b = self._root(a), self._root(b)
-        if a != b and a in self.weight and b in self.weight:
-            self.parent[b] = a
-            self.weight[a] += self.weight[b]
+                self.dropped.join(r, reader)
