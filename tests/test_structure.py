@@ -219,11 +219,10 @@ def test_files_that_comments_name_exist():
 
 
 def test_the_table_of_contents_of_layers_is_complete():
-    """Every file that registers a layer type is imported by layers/__init__.py, and listed there."""
+    """Every file that registers a layer type is imported by layers/__init__.py."""
     contents = imports(ROOT / "layers" / "__init__.py")
     registering = {module_name(p) for p in sources("layers") if "@register_layer(" in p.read_text()}
     assert {n.removeprefix(f"{NAME}.") for n in contents if n.startswith(f"{NAME}.layers.")} == registering
-    assert set(importlib.import_module(f"{NAME}.layers").__all__) == {m.split(".")[-1] for m in registering}
 
 
 def test_cpu_and_cuda_operations_are_the_same_but_for_what_is_inside():

@@ -1,6 +1,6 @@
 """Every layer type, by family: importing this package registers them."""
 
-# ruff: noqa: I001  (the order of the catalogue, not of the alphabet)
+# ruff: noqa: F401, I001  (imported to register; in the order of a catalogue)
 
 # convolutions and products
 from .conv import convolution, deconvolution, embed, im2col, inner_product
@@ -46,57 +46,3 @@ from .data import data, dummy_data, hdf5_data, image_data, input, memory_data, w
 
 # written by users
 from . import python
-
-__all__ = [
-    "convolution",
-    "deconvolution",
-    "embed",
-    "im2col",
-    "inner_product",
-    "batch_norm",
-    "bn",
-    "lrn",
-    "mvn",
-    "normalize",
-    "scale",
-    "pooling",
-    "spp",
-    "upsample",
-    "dropout",
-    "pointwise",
-    "prelu",
-    "relu",
-    "softmax",
-    "recurrent",
-    "argmax",
-    "axpy",
-    "concat",
-    "crop",
-    "eltwise",
-    "filter",
-    "interp",
-    "parameter",
-    "permute",
-    "reduction",
-    "reshape",
-    "slice",
-    "split",
-    "tile",
-    "prior_box",
-    "roi_pooling",
-    "accuracy",
-    "euclidean_loss",
-    "log_loss",
-    "margin_loss",
-    "sigmoid_loss",
-    "smooth_l1_loss",
-    "softmax_loss",
-    "data",
-    "dummy_data",
-    "hdf5_data",
-    "image_data",
-    "input",
-    "memory_data",
-    "window_data",
-    "python",
-]

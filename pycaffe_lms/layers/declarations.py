@@ -169,7 +169,7 @@ class BuildContext:
     needs_backward: bool = False
     channels_last: bool = False  # see `Layer.takes_channels_last`
     half: bool = False  # see `Layer.takes_half`
-    saves_bits: bool = False  # see `masked.py`
+    saves_bits: bool = False  # see `Masked` in `mixins.py`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))  # a type or its name is given, too

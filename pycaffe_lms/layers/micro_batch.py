@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..proto.caffe_pb2 import LayerParameter
 from .base import BuildContext, Layer
-from .random_layer import LANES, RandomLayer
+from .mixins import LANES, RandomLayer
 from .shape.concat import ConcatLayer
 from .shape.split import SplitLayer
 

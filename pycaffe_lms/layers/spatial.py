@@ -1,14 +1,14 @@
-"""Reads `convolution_param`: the channel axis, and kernel, stride, pad and dilation per spatial axis.
+"""Read kernel, stride, pad and dilation of each spatial axis from `convolution_param`, and find the output's size.
 
-Covers: every spelling that Caffe and its forks take (one value for all axes, one per axis, `_h`/`_w` pairs, `_shape`)
-and their checks; `shape_field` also serves `pooling_param`.
-Does not cover: sizes of outputs, which direction is meant (`convolution.py`).
+Every spelling that Caffe and its forks accept is read: one value for all axes, one per axis, `_h`/`_w` pairs, `_shape`.
+Pooling uses `shape_field` too.
 """
 
 from __future__ import annotations
 
 from google.protobuf.message import Message
 
+from ..ops.geometry import conv_output_size
 from ..proto.caffe_pb2 import ConvolutionParameter
 from .base import Layer
 
@@ -16,7 +16,7 @@ Ints = tuple[int, ...]
 
 
 def kernel_fields(layer: Layer, conv: ConvolutionParameter, axes: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """(kernel, stride, pad, dilation) of `axes` values each. Raises LayerParamError."""
+    """Return (kernel, stride, pad, dilation), `axes` values each. Raises LayerParamError."""
     kernel = _per_axis(layer, conv, axes, "kernel_size", ("kernel_h", "kernel_w"), None)
     stride = _per_axis(layer, conv, axes, "stride", ("stride_h", "stride_w"), 1)
     pad = _per_axis(layer, conv, axes, "pad", ("pad_h", "pad_w"), 0)
@@ -25,6 +25,18 @@ def kernel_fields(layer: Layer, conv: ConvolutionParameter, axes: int) -> tuple[
         if 0 in values:
             raise layer.error(f"convolution_param.{field} is 0", fix=f"give a {field} of at least 1")
     return kernel, stride, pad, dilation
+
+
+def conv_output(layer: Layer, spatial: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Ints:
+    """Return the spatial size of a convolution's output. Raises ShapeError where the kernel does not fit bottom 0."""
+    out = tuple(conv_output_size(*axis) for axis in zip(spatial, kernel, stride, pad, dilation, strict=True))
+    if any(n < 1 for n in out):
+        raise layer.shape_error(
+            f"has spatial size {spatial}, too small for kernel {kernel}, pad {pad} and dilation {dilation}",
+            bottom=0,
+            fix="use a smaller kernel or dilation, more pad, or a larger input",
+        )
+    return out
 
 
 def _per_axis(
@@ -50,7 +62,7 @@ def _per_axis(
         if default is None and len(given) < 2:
             missing = next(name for name in pair if name not in given)
             raise layer.error(f"has {given[0]} but no {missing}", fix=f"add {missing}, or use {field} for both")
-        # Caffe takes 0 for a missing partner: a pad of 0, or a stride by which it divides
+        # as in Caffe, the other one of the pair is 0: no pad, or a stride of 0, which `kernel_fields` refuses
         return tuple(getattr(conv, name) if name in given else default or 0 for name in pair)
     if not values and default is not None:
         return (default,) * axes
@@ -67,7 +79,9 @@ def _per_axis(
 
 
 def shape_field(layer: Layer, message: Message, field: str, axes: int) -> Ints:
-    """The values of a BlobShape field (N-D forks): one per spatial axis, or one for all. Raises LayerParamError."""
+    """Return the values of a BlobShape field (of N-D forks), one per spatial axis.
+
+    The field has one per axis, or one for all. Raises LayerParamError."""
     values = tuple(getattr(message, field).dim)
     if any(v < 0 for v in values):
         raise layer.error(f"{field} holds a negative value: {values}", fix=f"give {field} values of at least 0")

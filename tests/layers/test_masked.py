@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.layers.base import Needs
-from pycaffe_lms.layers.masked import Masked
+from pycaffe_lms.layers.mixins import Masked
 from pycaffe_lms.layers.registry import LAYERS
 
 from .harness import LayerBench

@@ -10,7 +10,7 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.layers.base import Layer
-from pycaffe_lms.layers.random_layer import RandomLayer
+from pycaffe_lms.layers.mixins import RandomLayer
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.passes import regions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import TRAIN, Declaration, InPlace, Needs, Ops, Pass, Shapes
-from ..random_layer import RandomLayer
+from ..base import TRAIN, Declaration, InPlace, Ops, Pass, Reads, Shapes
+from ..mixins import RandomLayer
 from ..registry import register_layer
 
 
@@ -20,7 +20,7 @@ class DropoutLayer(RandomLayer):
     Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; the generator is ours, the same on every device.
     """
 
-    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
+    declares = Declaration(in_place=InPlace.ALLOWED, backward_reads=Reads.NONE, splits_over_batch=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.ratio = self.param.dropout_param.dropout_ratio
@@ -39,9 +39,6 @@ class DropoutLayer(RandomLayer):
 
     def next_step_scalars(self) -> dict[str, Sequence[int]]:
         return self.next_key()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         if self.phase == TRAIN:

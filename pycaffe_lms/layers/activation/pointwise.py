@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import AnyArray
 from ..base import Declaration, InPlace, Layer, Needs, Ops, Pass, Reads, Shapes
-from ..masked import Masked
+from ..mixins import Masked
 from ..registry import register_layer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base import Declaration, InPlace, Needs, Ops, Pass, Role, Shapes
-from ..masked import Masked
+from ..mixins import Masked
 from ..registry import register_layer
 
 

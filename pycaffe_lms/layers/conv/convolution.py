@@ -1,6 +1,7 @@
-"""Convolution and its depthwise kin: layers that turn convolution_param into a ConvGeometry.
+"""Convolution, depthwise convolution, and a convolution fused with the ReLU behind it.
 
-The work is done by `io.ops.conv`, or `io.ops.depthwise`.
+These layers turn convolution_param into a ConvGeometry; `io.ops.conv` or `io.ops.depthwise` does the work.
+`net/passes/fusion.py` makes the fused layer from two layers of a net.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import numpy as np
 
 from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
-from ...errors import CaffeError, ShapeError
+from ...errors import CaffeError
 from ...ops.axes import memory_shape
-from ...ops.geometry import ConvGeometry, conv_output_size
+from ...ops.geometry import ConvGeometry
 from ...ops.sum_parts import reduction_parts
+from ...proto.caffe_pb2 import LayerParameter
 from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, at_least, count
+from ..mixins import Masked
 from ..registry import register_layer
-from ..spatial import kernel_fields
+from ..spatial import conv_output, kernel_fields
 
 
 @register_layer("Convolution")
@@ -92,18 +95,7 @@ class ConvolutionLayer(Layer):
         return [(*shape[: self.axis], self.num_output, *self._out_spatial(shape))] * len(bottom_shapes)
 
     def _out_spatial(self, shape: Shape) -> tuple[int, ...]:
-        spatial = shape[self.axis + 1 :]
-        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
-        out = tuple(conv_output_size(*one) for one in fields)
-        if any(n < 1 for n in out):
-            raise self.error(
-                f"has spatial size {spatial}, too small for kernel {self.kernel}, pad {self.pad} and dilation "
-                f"{self.dilation}",
-                kind=ShapeError,
-                blob=self.param.bottom[0],
-                fix="use a smaller kernel or dilation, more pad, or a larger input",
-            )
-        return out
+        return conv_output(self, shape[self.axis + 1 :], self.kernel, self.stride, self.pad, self.dilation)
 
     @property
     def splits_over_batch(self) -> bool:
@@ -111,15 +103,9 @@ class ConvolutionLayer(Layer):
 
     @property
     def role(self) -> Role | None:
-        alone = len(self.param.bottom) == 1 and not self._geometry_of_one().depthwise
+        ones = (1,) * self.ndim  # channels alone decide whether it is depthwise
+        alone = len(self.param.bottom) == 1 and not self._geometry(ones, ones).depthwise
         return Role.CONVOLVE if alone and self.axis == 1 else None
-
-    def _geometry_of_one(self) -> ConvGeometry:
-        """What decides by shapes of channels alone."""
-        ones = (1,) * len(self.kernel)
-        return ConvGeometry(
-            1, self.channels, self.num_output, self.group, ones, ones, self.kernel, self.stride, self.pad, self.dilation
-        )
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         if self.axis != 1 or len(bottom_shapes[0]) < 4:
@@ -264,3 +250,39 @@ class DepthwiseConvolutionLayer(ConvolutionLayer):
                 fix=f'remove group, or use type: "Convolution" with group: {conv.group}',
             )
         return self.channels
+
+
+class FusedConvolutionLayer(Masked, ConvolutionLayer):
+    """y = max(convolution of x, 0), with the bias and ReLU applied where the sums are still at hand.
+
+    Bottom: x. Top: y. Parameters and needs: the Convolution's, and backward reads y or saved bits. The gradient of y is
+    overwritten with that of the convolution's own value, whose buffer it is as well (both have one name).
+    """
+
+    # for the second pass would find the gradient of y overwritten
+    declares = replace(ConvolutionLayer.declares, overwrites_top_diffs=True, split_backward=False)
+
+    def __init__(self, param: LayerParameter, convolution: ConvolutionLayer):
+        super().__init__(param, convolution.context)
+        own = {"param", "name", "where", "scratches", "context"}
+        self.__dict__.update({k: v for k, v in vars(convolution).items() if k not in own})
+        self.rectifies = True
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        needs = super().backward_needs(propagate_down, param_propagate)
+        tops = frozenset() if self.context.saves_bits else frozenset({0})
+        return Needs(bottoms=needs.bottoms, tops=tops, params=needs.params)
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        super().declare(bottom_shapes, top_shapes, ops)
+        self.declare_bits(top_shapes[0])
+
+    def forward(self, io: Pass) -> None:
+        super().forward(io)
+        if "bits" in io.scratch:
+            io.ops.positive_bits(io.top[0], io.scratch["bits"])
+
+    def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
+        sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
+        io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
+        return dy

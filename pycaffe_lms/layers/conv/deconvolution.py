@@ -50,29 +50,12 @@ class DeconvolutionLayer(ConvolutionLayer):
         return None
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        if self.axis != 1 or len(bottom_shapes[0]) < 4:
-            return False
-        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
-        return not transposed.depthwise and ops.conv_channels_last_plan(transposed, self.dtype)
+        depthwise = self._geometry(bottom_shapes[0], top_shapes[0]).depthwise
+        return not depthwise and super().takes_channels_last(bottom_shapes, top_shapes, ops)
 
-    def _transposed(self, bottom: Shape, top: Shape) -> ConvGeometry:
-        """The convolution from top to bottom."""
-        return ConvGeometry(
-            batch=count(bottom, 0, self.axis),
-            channels=self.num_output,
-            out_channels=self.channels,
-            group=self.group,
-            in_spatial=tuple(top[self.axis + 1 :]),
-            out_spatial=tuple(bottom[self.axis + 1 :]),
-            kernel=self.kernel,
-            stride=self.stride,
-            pad=self.pad,
-            dilation=self.dilation,
-        )
-
-    def _laid_out(self, bottom_shapes: Shapes, top_shapes: Shapes) -> ConvGeometry:
-        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
-        return replace(transposed, channels_last=True) if self.context.channels_last else transposed
+    def _geometry(self, bottom: Shape, top: Shape) -> ConvGeometry:
+        """Return the convolution from top to bottom, which this layer transposes."""
+        return replace(super()._geometry(top, bottom), channels=self.num_output, out_channels=self.channels)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         transposed = self._laid_out(bottom_shapes, top_shapes)

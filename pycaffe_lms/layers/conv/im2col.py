@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from ...ops.geometry import conv_output_size
-from ..base import Layer, Needs, Pass, Shapes, count
+from ..base import Declaration, Layer, Pass, Reads, Shapes, count
 from ..registry import register_layer
-from ..spatial import kernel_fields
+from ..spatial import conv_output, kernel_fields
 
 
 @register_layer("Im2col")
@@ -23,6 +21,8 @@ class Im2colLayer(Layer):
     their number changes after set-up, or where the kernel does not fit.
     Source: BVLC/caffe, src/caffe/layers/im2col_layer.cpp.
     """
+
+    declares = Declaration(backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         conv, shape = self.param.convolution_param, tuple(bottom_shapes[0])
@@ -41,21 +41,10 @@ class Im2colLayer(Layer):
                 f"has shape {shape}, but the layer was set up for {self.ndim} axes", bottom=0, fix="keep their number"
             )
         spatial = shape[self.axis + 1 :]
-        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
-        out = tuple(conv_output_size(*one) for one in fields)
-        if any(n < 1 for n in out):
-            raise self.shape_error(
-                f"has spatial size {spatial}, too small for kernel {self.kernel}, pad {self.pad} and dilation "
-                f"{self.dilation}",
-                bottom=0,
-                fix="use a smaller kernel or dilation, more pad, or a larger input",
-            )
         windows = (self.kernel, self.stride, self.pad, self.dilation)
+        out = conv_output(self, spatial, *windows)
         self.size = count(shape, 0, self.axis + 1), spatial, *windows, out
         return [(*shape[: self.axis], shape[self.axis] * math.prod(self.kernel), *out)]
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.im2col.forward(io.bottom[0], io.top[0], *self.size)

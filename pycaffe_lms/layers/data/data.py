@@ -14,7 +14,7 @@ from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
 from ...errors import CaffeError
-from ..base import Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, between, exactly
+from ..base import Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -91,9 +91,6 @@ class DataLayer(Layer):
             self._next = self._prefetcher.next()
             self._shape = self._next[0].shape
         return [self._shape, (self._shape[0],)][: len(self.param.top)]
-
-    def forward_needs(self) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         batch = self._prefetcher.next() if self._next is None else self._next

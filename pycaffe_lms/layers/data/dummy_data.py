@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 from ...arrays import HostArray
@@ -10,7 +9,7 @@ from ...errors import LayerParamError
 from ...filler import check, fill
 from ...proto import caffe_pb2
 from ...random import CaffeRandom
-from ..base import Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, at_least, count, exactly
+from ..base import Declaration, Layer, Pass, Reads, Runs, Shape, Shapes, at_least, count, exactly
 from ..registry import register_layer
 
 _V = TypeVar("_V")
@@ -27,7 +26,9 @@ class DummyDataLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
     """
 
-    declares = Declaration(bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None)
+    declares = Declaration(
+        bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None, backward_reads=Reads.NONE
+    )
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.seed, self.draws = self.context.seed, 0  # draws: forwards so far
@@ -68,12 +69,6 @@ class DummyDataLayer(Layer):
     def fill_once(self, top: int, array: HostArray) -> None:
         if array.size:
             self._fill(top, array)
-
-    def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         for i, top in enumerate(io.top):

@@ -5,13 +5,12 @@ Source: BVLC/caffe, src/caffe/layers/hdf5_data_layer.cpp, hdf5_output_layer.cpp 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ...data.feed.hdf5_batches import HDF5Batches
 from ...data.feed.hdf5_writer import HDF5Writer
 from ...formats.hdf5_file import load_h5py
-from ..base import TRAIN, Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, at_least, exactly
+from ..base import TRAIN, Declaration, Layer, Pass, Reads, Runs, Shape, Shapes, at_least, exactly
 from ..registry import register_layer
 from .data import DataLayer
 
@@ -79,6 +78,7 @@ class HDF5OutputLayer(Layer):
         tops=exactly(0),
         runs_on=Runs.HOST,
         no_backward=None,
+        backward_reads=Reads.NONE,
         ignores_force_backward=frozenset({0, 1}),
     )
 
@@ -101,9 +101,6 @@ class HDF5OutputLayer(Layer):
         self._writer.append(
             {name: b.reshape(_four_axes(b.shape)) for name, b in zip(("data", "label"), io.bottom, strict=True)}
         )
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def close(self) -> None:
         self._writer.close()

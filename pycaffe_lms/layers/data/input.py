@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Declaration, Layer, Needs, Runs, Shapes, at_least, exactly
+from ..base import Declaration, Layer, Reads, Runs, Shapes, at_least, exactly
 from ..registry import register_layer
 
 
@@ -19,7 +17,12 @@ class InputLayer(Layer):
     """
 
     declares = Declaration(
-        bottoms=exactly(0), tops=at_least(1), runs_on=Runs.NOWHERE, is_net_input=True, no_backward=None
+        bottoms=exactly(0),
+        tops=at_least(1),
+        runs_on=Runs.NOWHERE,
+        is_net_input=True,
+        no_backward=None,
+        backward_reads=Reads.NONE,
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -32,9 +35,3 @@ class InputLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return list(self.shapes)
-
-    def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()

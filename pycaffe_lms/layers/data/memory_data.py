@@ -16,7 +16,7 @@ from ...data.database.datum import datum_array
 from ...data.transform.transformer import DataTransformer, batch_rng
 from ...errors import CaffeError, DataError
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes, exactly
+from ..base import Declaration, Layer, Pass, Runs, Shapes, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -57,9 +57,6 @@ class MemoryDataLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(self.batch_size, *self._item_shape), (self.batch_size,)]
-
-    def forward_needs(self) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         if self._data is None or self._labels is None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...arrays import HostArray
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes, exactly
+from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, exactly
 from ..registry import register_layer
 
 
@@ -27,7 +25,7 @@ class PriorBoxLayer(Layer):
     Source: weiliu89/caffe (SSD), src/caffe/layers/prior_box_layer.cpp.
     """
 
-    declares = Declaration(bottoms=exactly(2), runs_on=Runs.NOWHERE)
+    declares = Declaration(bottoms=exactly(2), runs_on=Runs.NOWHERE, backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         box = self.param.prior_box_param
@@ -100,9 +98,6 @@ class PriorBoxLayer(Layer):
         variances[...] = list(box.variance) or 0.1
 
     def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
     def backward(self, io: Pass) -> None:

@@ -13,7 +13,7 @@ from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from ...ops.sum_parts import bits_come_free, fused_norm_work
 from ...proto.caffe_pb2 import LayerParameter
 from ..base import Lives, Needs, Ops, Pass, Shapes
-from ..masked import Masked
+from ..mixins import Masked
 from .batch_norm import BatchNormLayer
 from .scale import ScaleLayer
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
 from ...proto import caffe_pb2
 from ..base import TRAIN, Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between
-from ..random_layer import RandomLayer
+from ..mixins import RandomLayer
 from ..registry import register_layer
 from ..spatial import Ints, shape_field
 

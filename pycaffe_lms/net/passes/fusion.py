@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ...layers.base import Layer
-from ...layers.conv.convolution import ConvolutionLayer
-from ...layers.conv.fused_conv import FusedConvolutionLayer
+from ...layers.conv.convolution import ConvolutionLayer, FusedConvolutionLayer
 from ...layers.declarations import Role
 from ...layers.norm.batch_norm import BatchNormLayer
 from ...layers.norm.fused_norm import FusedNormLayer

@@ -13,7 +13,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from ...layers.masked import Masked
+from ...layers.mixins import Masked
 from ...lms.program import Buffer
 from ..build.graph import Graph, Node
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ...layers.base import Runs, count
-from ...layers.random_layer import LANES, RandomLayer
+from ...layers.mixins import LANES, RandomLayer
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
 
