@@ -65,7 +65,10 @@ PURE = [
     "lms.layout.inplace_reuse",
     *(f"lms.plan.{n}" for n in ("live_ranges", "plan", "statistics", "verify")),
     *(f"lms.planfile.{n}" for n in ("pages", "write")),
-    *(f"lms.planner.{n}" for n in ("choose", "copy_reordering", "dropped_steps", "evict", "host_slots", "lookahead", "lowering")),
+    *(
+        f"lms.planner.{n}"
+        for n in ("choose", "copy_reordering", "dropped_steps", "evict", "host_slots", "lookahead", "lowering")
+    ),
     *(f"lms.planner.{n}" for n in ("carry_over", "optimise", "search")),
     *(f"lms.remat.{n}" for n in ("candidates", "cost", "requested")),
     *(f"lms.report.{n}" for n in ("layer_costs", "page", "page_charts", "text")),

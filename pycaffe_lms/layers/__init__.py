@@ -30,7 +30,6 @@ from .shape import (
     permute,
     reduction,
     reshape,
-    slice,
     split,
     tile,
 )

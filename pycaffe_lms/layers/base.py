@@ -191,7 +191,9 @@ class Layer:
         return self.shares()
 
     def forward_needs(self) -> Needs:
-        """Return the bottom data and parameters that forward reads. Default: all of them."""
+        """Return the bottom data and parameters that forward reads. Default: all; none of a layer that runs nowhere."""
+        if self.declares.runs_on is Runs.NOWHERE:
+            return Needs()
         return Needs(bottoms=frozenset(range(len(self.param.bottom))), params=frozenset(range(len(self.params))))
 
     def rewrites(self, top: int) -> bool:
@@ -328,6 +330,11 @@ class Layer:
         size = tuple(int(d) for d in shape)
         backward = backward and self.context.needs_backward
         self.scratches[name] = Scratch(name, size, own, lives, forward, backward, remat_reads, gradients)
+
+    @property
+    def saved_if_needed(self) -> Lives:
+        """How long scratch lives that forward always writes: SAVED where a backward reads it, else CALL."""
+        return Lives.SAVED if self.context.needs_backward else Lives.CALL
 
     def step_scalar(self, name: str, values: int = 1) -> None:
         """Ask for integers (uint64) that change from forward to forward, from `next_step_scalars`.

@@ -9,8 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.layers.shape.concat import ConcatLayer
-from pycaffe_lms.layers.shape.slice import SliceLayer
+from pycaffe_lms.layers.shape.concat import ConcatLayer, SliceLayer
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.program import buffer_views
 from pycaffe_lms.solvers import SGDSolver

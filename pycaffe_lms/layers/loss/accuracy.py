@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...ops.label_grid import LabelGrid
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, exactly
+from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
 
@@ -24,7 +22,7 @@ class AccuracyLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/accuracy_layer.cpp.
     """
 
-    declares = Declaration(bottoms=exactly(2), tops=between(1, 2), no_backward=None)
+    declares = Declaration(bottoms=exactly(2), tops=between(1, 2), no_backward=None, backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         accuracy = self.param.accuracy_param
@@ -43,9 +41,6 @@ class AccuracyLayer(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.scratch("counts", (3 + 2 * self.size[1],), dtype=np.int32, lives=Lives.CALL, backward=False)
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         per_class = io.top[1] if len(io.top) > 1 else None

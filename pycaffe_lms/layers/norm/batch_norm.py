@@ -90,7 +90,7 @@ class BatchNormLayer(Layer):
             self.operation = ops.batch_norm_scaled_global if self.scaled else ops.batch_norm_global
         else:
             self.operation = ops.batch_norm_scaled_train if self.scaled else ops.batch_norm_train
-        kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
+        kept = self.saved_if_needed
         self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
         self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)
         if self.scaled or not self.use_global:

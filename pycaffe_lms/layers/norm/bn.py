@@ -88,7 +88,7 @@ class BNLayer(Layer):
         self.scratch("work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL)
         if self.affine:
             return
-        self.scratch("inv_std", (c,), lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
+        self.scratch("inv_std", (c,), lives=self.saved_if_needed)
         self.scratch("mean", (c,), lives=Lives.CALL, backward=False)
         self.scratch("running", (2 * c + 1,), lives=Lives.CALL, backward=False)
         if not self.frozen:

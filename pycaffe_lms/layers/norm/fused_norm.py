@@ -43,7 +43,7 @@ class FusedNormLayer(Masked):
         shape = tuple(bottom_shapes[0])
         self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
         c = self.norm.channels
-        kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
+        kept = self.saved_if_needed
         self.scratch("inv_std", (c,), lives=kept, remat_reads=True)
         self.scratch("mean", (c,), lives=kept, remat_reads=True)
         if self.relu:
@@ -101,9 +101,7 @@ class FusedNormLayer(Masked):
         return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
-        if again or self.norm.use_global:
-            return 1.0, 1.0
-        return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
+        return self.norm.effort(forward, again)
 
     def rematerialize(self, io: Pass) -> None:
         r = io.bottom[1] if self.adds else None

@@ -56,7 +56,7 @@ class NormalizeLayer(Layer):
         norms = n if self.across else n * s
         rows = n * reduction_parts(1, n, c * s)
         columns = reduction_parts(n, 1, c * s) if self.shared else c * reduction_parts(n, c, s)
-        self.scratch("squares", (norms,), lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
+        self.scratch("squares", (norms,), lives=self.saved_if_needed)
         self.scratch("dots", (norms,), lives=Lives.CALL, forward=False)
         self.scratch("work", (max(rows, columns),), lives=Lives.CALL)
 

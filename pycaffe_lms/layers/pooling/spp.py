@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ops.geometry import PoolGeometry, place_dtype
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
+from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 
@@ -22,6 +20,8 @@ class SPPLayer(Layer):
     for the finest level.
     Source: BVLC/caffe, src/caffe/layers/spp_layer.cpp.
     """
+
+    declares = Declaration(backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         spp = self.param.spp_param
@@ -73,9 +73,6 @@ class SPPLayer(Layer):
             self.scratch("share", bottom_shapes[0], lives=Lives.CALL, forward=False)
         widths = [channels * 4**level for level in range(self.height)]
         self.blocks = [(width, sum(widths[:i])) for i, width in enumerate(widths)]
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         for level, geometry in enumerate(self.levels):

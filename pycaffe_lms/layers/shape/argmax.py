@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Declaration, Layer, Needs, Pass, Shapes, count
+from ..base import Declaration, Layer, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 
@@ -21,7 +19,7 @@ class ArgMaxLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/argmax_layer.cpp.
     """
 
-    declares = Declaration(no_backward=None)
+    declares = Declaration(no_backward=None, backward_reads=Reads.NONE)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.argmax_param
@@ -43,9 +41,6 @@ class ArgMaxLayer(Layer):
                 fix=f"set argmax_param.top_k to 1..{self.size[1]}" if self.size[1] else "give a bottom with values",
             )
         return [top]
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Declaration, Layer, Needs, Pass, Shapes, exactly
+from ..base import Declaration, Layer, Needs, Pass, Reads, Shapes, exactly
 from ..registry import register_layer
 
 
@@ -19,7 +17,7 @@ class CropLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/crop_layer.cpp (there bottom 1's gradient is left as it is).
     """
 
-    declares = Declaration(bottoms=exactly(2))
+    declares = Declaration(bottoms=exactly(2), backward_reads=Reads.NONE)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
@@ -54,9 +52,6 @@ class CropLayer(Layer):
 
     def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.crop.forward(io.bottom[0], io.top[0], self.full, self.size, self.start)

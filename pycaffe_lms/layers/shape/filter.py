@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import HostArray
 from ...errors import BlobCountError
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, ShapesChanged, at_least
+from ..base import Declaration, Layer, Ops, Pass, Reads, Shapes, ShapesChanged, at_least
 from ..registry import register_layer
 
 
@@ -25,7 +25,7 @@ class FilterLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/filter_layer.cpp (whose backward crashes where nothing is selected).
     """
 
-    declares = Declaration(bottoms=at_least(2), tops=at_least(1))
+    declares = Declaration(bottoms=at_least(2), tops=at_least(1), backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         last = len(bottom_shapes) - 1
@@ -65,11 +65,7 @@ class FilterLayer(Layer):
             raise ShapesChanged
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        lives = Lives.SAVED if self.context.needs_backward else Lives.CALL
-        self.scratch("positions", (bottom_shapes[-1][0],), dtype=np.int32, lives=lives)
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
+        self.scratch("positions", (bottom_shapes[-1][0],), dtype=np.int32, lives=self.saved_if_needed)
 
     def forward(self, io: Pass) -> None:
         positions = io.scratch["positions"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, between
+from ..base import Declaration, Layer, Needs, Ops, Pass, Reads, Shapes, between
 from ..registry import register_layer
 
 _SIZES, _FACTORS = ("height", "width"), ("zoom_factor", "shrink_factor")
@@ -24,7 +22,12 @@ class InterpLayer(Layer):
     and a second bottom goes with one item only).
     """
 
-    declares = Declaration(bottoms=between(1, 2), ignores_force_backward=frozenset({1}), splits_over_batch=True)
+    declares = Declaration(
+        bottoms=between(1, 2),
+        ignores_force_backward=frozenset({1}),
+        splits_over_batch=True,
+        backward_reads=Reads.NONE,
+    )
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.interp_param
@@ -84,9 +87,6 @@ class InterpLayer(Layer):
 
     def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.interp.forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import inverse, merge_axes
-from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes
+from ..base import Declaration, Layer, Pass, Reads, Runs, Shapes
 from ..registry import register_layer
 
 
 class _Transposed(Layer):
-    """The top is a transposition of the bottom; subclasses set it with `_moves`. Backward reads nothing."""
+    """A layer whose top is a transposition of its bottom; subclasses set it with `_transpose`."""
 
-    def _moves(self, shape: Sequence[int], order: Sequence[int]) -> None:
-        """Axis i of the top is axis order[i] of the bottom, seen as an array of `shape`."""
+    declares = Declaration(backward_reads=Reads.NONE)
+
+    def _transpose(self, shape: Sequence[int], order: Sequence[int]) -> None:
+        """Make axis i of the top axis order[i] of the bottom, which is seen as an array of `shape`."""
         self.view, self.order = merge_axes(tuple(shape), tuple(order))
         self.back = tuple(self.view[axis] for axis in self.order), inverse(self.order)
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.transpose(io.bottom[0], io.top[0], self.view, self.order)
@@ -58,14 +57,11 @@ class PermuteLayer(_Transposed):
                 bottom=0,
                 fix="keep the number of axes, or build the net anew",
             )
-        self._moves(shape, self.axes)
+        self._transpose(shape, self.axes)
         return [tuple(shape[axis] for axis in self.axes)]
 
     def shares(self) -> dict[int, int]:
         return {0: 0} if self.still else {}
-
-    def forward_needs(self) -> Needs:
-        return Needs() if self.still else super().forward_needs()
 
 
 @register_layer("ShuffleChannel")
@@ -77,7 +73,7 @@ class ShuffleChannelLayer(_Transposed):
     Source: farmingyard/ShuffleNet, shuffle_channel_layer.cpp.
     """
 
-    declares = Declaration(splits_over_batch=True)
+    declares = replace(_Transposed.declares, splits_over_batch=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.group = self.param.shuffle_channel_param.group
@@ -97,7 +93,7 @@ class ShuffleChannelLayer(_Transposed):
                 bottom=0,
                 fix="set shuffle_channel_param.group to a divisor",
             )
-        self._moves((n, self.group, c // self.group, *shape[2:]), (0, 2, 1, *range(3, len(shape) + 1)))
+        self._transpose((n, self.group, c // self.group, *shape[2:]), (0, 2, 1, *range(3, len(shape) + 1)))
         return [shape]
 
 
@@ -129,7 +125,7 @@ class ReorgLayer(_Transposed):
             )
         n, c, h, w = shape
         if reverse:
-            self._moves((n, s, s, c // (s * s), h, w), (0, 3, 4, 1, 5, 2))
+            self._transpose((n, s, s, c // (s * s), h, w), (0, 3, 4, 1, 5, 2))
             return [(n, c // (s * s), h * s, w * s)]
-        self._moves((n, c // (s * s), h, s, w, s), (0, 3, 5, 1, 2, 4))
+        self._transpose((n, c // (s * s), h, s, w, s), (0, 3, 5, 1, 2, 4))
         return [(n, c * s * s, h // s, w // s)]

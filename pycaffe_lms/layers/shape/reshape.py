@@ -6,23 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import Declaration, InPlace, Layer, Needs, Runs, Shape, Shapes, count
+from ..base import Declaration, InPlace, Layer, Reads, Runs, Shape, Shapes, count
 from ..registry import register_layer
 
 
 class _SameMemory(Layer):
-    """The top is the bottom's memory, data and gradient: nothing runs."""
+    """A layer whose top is its bottom's memory, data and gradient, so that nothing runs."""
 
-    declares = Declaration(in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE)
+    declares = Declaration(in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE, backward_reads=Reads.NONE)
 
     def shares(self) -> dict[int, int]:
         return {0: 0}
-
-    def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
 
 @register_layer("Flatten")
@@ -68,7 +62,7 @@ class ReshapeLayer(_SameMemory):
         return self.param.reshape_param.axis > 0 or (bool(self.dims) and self.dims[0] in (0, -1))
 
     def _range(self, ndim: int) -> tuple[int, int]:
-        """(start, end) of the axes that are replaced."""
+        """Return (start, end) of the axes that are replaced."""
         reshape = self.param.reshape_param
         start = reshape.axis if reshape.axis >= 0 else ndim + reshape.axis + 1
         if not 0 <= start <= ndim:
@@ -96,7 +90,7 @@ class ReshapeLayer(_SameMemory):
                     )
                 top[i] = shape[i]
         if -1 in top:
-            top[top.index(-1)] = self._what_is_left(shape, [d for d in top if d != -1])
+            top[top.index(-1)] = self._open_dim(shape, [d for d in top if d != -1])
         if math.prod(top) != math.prod(shape):
             raise self.shape_error(
                 f"has shape {shape}, {math.prod(shape)} elements, which do not fit into {tuple(top)}",
@@ -105,9 +99,10 @@ class ReshapeLayer(_SameMemory):
             )
         return [tuple(top)]
 
-    def _what_is_left(self, shape: Shape, known: Sequence[int]) -> int:
+    def _open_dim(self, shape: Shape, known: Sequence[int]) -> int:
+        """Return the size of the dim of -1, of a top whose other dims are `known`."""
         size, taken = math.prod(shape), math.prod(known)
-        if taken == 0:  # an empty batch: leave its axis out of the account, on both sides
+        if taken == 0:  # an empty batch: ignore the axes of size 0 of both shapes
             size, taken = math.prod(d for d in shape if d), math.prod(d for d in known if d)
         if size % taken:
             raise self.shape_error(

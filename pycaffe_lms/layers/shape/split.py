@@ -1,10 +1,10 @@
-"""Split and Silence: one blob for many readers, and for none."""
+"""Split: one blob for several readers. Silence: the reader of blobs that no other layer reads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Declaration, InPlace, Layer, Needs, Pass, Runs, Shapes, at_least, exactly
+from ..base import Declaration, InPlace, Layer, Pass, Reads, Runs, Shapes, at_least, exactly
 from ..registry import register_layer
 
 
@@ -17,7 +17,12 @@ class SplitLayer(Layer):
     """
 
     declares = Declaration(
-        tops=at_least(1), in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE, splits_over_batch=True, layout_agnostic=True
+        tops=at_least(1),
+        in_place=InPlace.REFUSED,
+        runs_on=Runs.NOWHERE,
+        backward_reads=Reads.NONE,
+        splits_over_batch=True,
+        layout_agnostic=True,
     )
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
@@ -25,12 +30,6 @@ class SplitLayer(Layer):
 
     def shares_data(self) -> dict[int, int]:
         return dict.fromkeys(range(len(self.param.top)), 0)
-
-    def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
         return () if forward else tuple(("top_diff", j, 0) for j in range(len(self.param.top)))
@@ -42,22 +41,18 @@ class SplitLayer(Layer):
 
 @register_layer("Silence")
 class SilenceLayer(Layer):
-    """Takes blobs that nobody reads, so that they are no outputs of the net.
+    """Reads blobs that no other layer reads, so that they do not become outputs of the net.
 
     Bottoms: one or more. Tops: none. Backward reads nothing and writes zero gradients.
     Source: BVLC/caffe, src/caffe/layers/silence_layer.cpp.
     """
 
-    declares = Declaration(bottoms=at_least(1), tops=exactly(0), runs_on=Runs.NOWHERE, layout_agnostic=True)
+    declares = Declaration(
+        bottoms=at_least(1), tops=exactly(0), runs_on=Runs.NOWHERE, backward_reads=Reads.NONE, layout_agnostic=True
+    )
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return []
-
-    def forward_needs(self) -> Needs:
-        return Needs()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def backward(self, io: Pass) -> None:
         for dx in io.bottom_diff:

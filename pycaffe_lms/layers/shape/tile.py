@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
+from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 _SHARE = 64  # tiles that one thread adds up where there are too few elements to fill a GPU
@@ -19,6 +17,8 @@ class TileLayer(Layer):
     Raises: LayerParamError for an axis out of range, or tiles below 1.
     Source: BVLC/caffe, src/caffe/layers/tile_layer.cpp.
     """
+
+    declares = Declaration(backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.tiles = self.param.tile_param.tiles
@@ -35,9 +35,6 @@ class TileLayer(Layer):
         outer, tiles, inner = self.size
         self.parts = 1 if outer * inner >= _THREADS else (tiles + _SHARE - 1) // _SHARE
         self.scratch("work", (self.parts * outer * inner,), lives=Lives.CALL, forward=False)
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs()
 
     def forward(self, io: Pass) -> None:
         io.ops.tile.forward(io.bottom[0], io.top[0], *self.size)
