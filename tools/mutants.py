@@ -101,10 +101,15 @@ MUTANTS = (
         (
             "what was written on the device counts as saved",
             "lms/planner/evict.py",
-            "self.maker[b], self.clean[b] = s, False",
-            "self.maker[b], self.clean[b] = s, self.clean.get(b, False)",
+            "x.maker, x.clean = s, False",
+            "x.maker = s",
         ),
-        ("what the host wrote is rematerialized", "lms/planner/evict.py", "            self.maker.pop(b, None)\n", ""),
+        (
+            "what the host wrote is rematerialized",
+            "lms/planner/evict.py",
+            "x.clean, x.maker = at, True, None",
+            "x.clean = at, True",
+        ),
         (
             "a remat step is valid as long as its last input",
             "lms/remat/candidates.py",

@@ -19,12 +19,23 @@ STREAM = {OpKind.COMPUTE: COMPUTE, OpKind.IN: COPY_IN, OpKind.OUT: COPY_OUT}
 A, B = (Placement(b, 1024 * b) for b in (0, 1))
 
 
-def plan_of(steps: list[Step], ops: list[Op], held: int, homes=()) -> Plan:
+def plan_of(steps: list[Step], ops: list[Op], held: int, host_segments=()) -> Plan:
     """A plan for buffers a and b of 1 KB, side by side; operations are numbered here."""
     ops = tuple(dataclasses.replace(op, id=i, stream=STREAM[op.kind]) for i, op in enumerate(ops))
     buffers = {b: Buffer(b, "ab"[b], 1024) for b in (0, 1)}
     order = tuple((s, False) for s in range(len(steps)))
-    return Plan(Program("hand", tuple(steps), frozenset()), buffers, ops, 2048, held, held, 0, 0, order, homes=homes)
+    return Plan(
+        Program("hand", tuple(steps), frozenset()),
+        buffers,
+        ops,
+        2048,
+        held,
+        held,
+        0,
+        0,
+        order,
+        host_segments=host_segments,
+    )
 
 
 def compute(step: int, *waits: int, **more) -> Op:
@@ -54,8 +65,10 @@ def test_host_slots_do_not_overlap():
     steps = [Step("make", (Access(0, WRITE), Access(1, WRITE))), Step("use", (Access(0, READ), Access(1, READ)))]
 
     def plan(second: int) -> Plan:
-        out = [copy(OpKind.OUT, place, 0, release=True, home=HostSlot(0, at)) for place, at in ((A, 0), (B, second))]
-        back = [copy(OpKind.IN, place, 1, 2, home=HostSlot(0, at, True)) for place, at in ((A, 0), (B, second))]
+        out = [
+            copy(OpKind.OUT, place, 0, release=True, host_slot=HostSlot(0, at)) for place, at in ((A, 0), (B, second))
+        ]
+        back = [copy(OpKind.IN, place, 1, 2, host_slot=HostSlot(0, at, True)) for place, at in ((A, 0), (B, second))]
         make, use = compute(0, births=(A, B)), compute(1, 3, 4, drops=(0, 1))
         return plan_of(steps, [make, *out, *back, use], 2048, (2048,))
 

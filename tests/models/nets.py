@@ -7,6 +7,8 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
+import pytest
+
 from pycaffe_lms.net.net import Net
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +25,8 @@ from zoo.table import BEGIN, END, HEAD, MORE, TAIL, count_text, memory_text, row
 TRAIN, TEST = 0, 1
 NARROW = 16
 ALL = {f"{model.folder}/{model.file}": model for model in all_models()}
+_DEEP = ("cifar10_resnet-1001/", "resnet-101/", "resnet-152/")  # more of the blocks of others
+SOME = [pytest.param(n, marks=pytest.mark.thorough if n.startswith(_DEEP) else ()) for n in ALL]
 
 
 def tiny(model: Model):

@@ -13,10 +13,10 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
 from pycaffe_lms.solvers.sgd import SGDSolver
 
-from .nets import ALL, MODELS, tiny
+from .nets import ALL, MODELS, SOME, tiny
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.thorough if "1001" in n else ()) for n in ALL])
+@pytest.mark.parametrize("name", SOME)
 def test_plan_at_full_size(name, capsys):
     """From the prototxt as it is; data layers need only shapes. The model's README has the figures that are printed."""
     model = ALL[name]

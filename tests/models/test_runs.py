@@ -10,12 +10,10 @@ import pytest
 from pycaffe_lms.formats.prototxt.parser import read_solver
 from pycaffe_lms.net.net import Net
 
-from .nets import ALL, MODELS, TEST, TRAIN, full_size, shape_of, tiny
+from .nets import ALL, MODELS, SOME, TEST, TRAIN, full_size, shape_of, tiny
 
 # Weights whose gradient is zero in the first iteration, for the scores behind them start at zero.
 BEHIND_ZEROS = {"fcn-8s": 21}
-DEEP = ("cifar10_resnet-1001/", "resnet-101/", "resnet-152/")  # more of the blocks of others
-SOME = [pytest.param(n, marks=pytest.mark.thorough if n.startswith(DEEP) else ()) for n in ALL]
 
 
 def run(name: str) -> Net:
