@@ -23,6 +23,7 @@ class Rules:
             of each segment are checkpoints, preferably kept or copied: see `remat/candidates.py`.
         memory_share: share of the memory limit that the pass may fill; the rest is left for early prefetches.
         surplus_weight: weight of bytes freed beyond the shortfall; no unit.
+        displacement: count the copies of gradients that rematerializing a large value displaces: see `remat/cost.py`.
         surcharges: (buffer, True to rematerialize or False to copy) -> seconds added to its price.
     """
 
@@ -32,6 +33,7 @@ class Rules:
     checkpoint_density: float = 0.0
     memory_share: float = 1.0
     surplus_weight: float = 1.0
+    displacement: bool = True
     surcharges: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -124,6 +126,7 @@ class SearchBudget:
     ladders: tuple[tuple[str, tuple[float, ...]], ...] = (
         ("checkpoint_density", (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0)),
         ("copies", (True, False)),
+        ("displacement", (True, False)),
         ("memory_share", (1.0, 0.98, 0.96, 0.93)),
         ("surplus_weight", (1.0, 0.3, 0.1, 0.0)),
         ("linked_weight", (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)),

@@ -123,7 +123,8 @@ class EvictionPass:
         search: SearchBudget = SEARCH,
     ):
         self.search = search
-        self.constraints, self.checkpoints, self.remat_cost = constraints, checkpoints, remat_cost
+        self.constraints, self.checkpoints = constraints, checkpoints
+        self.remat_cost = remat_cost if rules.displacement else None
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.n = len(program.steps)
         self.times = [0.0, *accumulate(costs.steps)]  # seconds: start of each step, without stalls and remat
