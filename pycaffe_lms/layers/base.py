@@ -154,7 +154,7 @@ class Layer:
 
     @property
     def splits_over_outputs(self) -> int:
-        """The most blocks that `block_of` can cut it into (`net/passes/blocks.py`); 0: none. After `setup`."""
+        """The most blocks that `block_of` can cut it into (`net/passes/regions.py`); 0: none. After `setup`."""
         return 0
 
     def take_outputs(self, n: int) -> None:

@@ -43,7 +43,7 @@ from .build.source import load_source
 from .build.wiring import wire
 from .first_values import FirstValues
 from .inspect.account import net_statistics
-from .inspect.build_log import log_net
+from .inspect.log import Findings, log_net
 from .inspect.named import Named, missing
 from .memory.buffer_store import hand_on
 from .memory.fit import fitted, log_parts, refuse_chosen_parts
@@ -55,7 +55,6 @@ from .program.reduction import Reduction
 from .program.split_backward import log_split_backward
 from .program.steps import LayerStep
 from .run.callbacks import Callbacks, backward_layers, forward_layers
-from .run.findings import Findings
 from .tuning import Tuning
 
 

@@ -12,8 +12,8 @@ from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.program import BufferKind, kind_of
-from pycaffe_lms.net.passes.blocks import cuttable, output_cuts
 from pycaffe_lms.net.passes.micro_batch import split_values, with_micro_batches
+from pycaffe_lms.net.passes.regions import cuttable, output_cuts
 from pycaffe_lms.net.program.buffers import assign
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.block_nets import NETS

@@ -20,9 +20,8 @@ from ...layers.base import count
 from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.program import Buffer, Program
 from ..build.graph import Graph, Node
-from ..passes.blocks import cuttable
 from ..passes.micro_batch import MicroBatchedGraph
-from ..passes.regions import Region, boundaries, find_regions, inner_values, readers
+from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values, readers
 from ..program.programs import AnyStep
 from ..program.steps import LayerStep
 

@@ -27,7 +27,6 @@ from ..run.executor import Executor
 from .bound_programs import Bound, BoundPrograms, Build
 from .buffer_store import BufferStore, hand_on
 from .choice import MemoryChoice
-from .first_run import needed_at_first_run
 from .program_planner import ProgramPlanner
 from .workspace import Workspace
 
@@ -92,11 +91,28 @@ class NetMemory:
     def refuse_oom(self, program: Program, plan: Plan | None) -> None:
         """Raise OutOfDeviceMemory if the device has too little free memory for the first run of a program."""
         offsets = self.workspace.offsets
-        missing, released = needed_at_first_run(program, plan, self.buffers, self.memories, offsets)
+        missing, released = self._needed_at_first_run(program, plan)
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
         refuse_oom(self.runtime, self.store, wanted, released)
+
+    def _needed_at_first_run(self, program: Program, plan: Plan | None) -> tuple[list[Buffer], int]:
+        """Find the buffers for which the first run of a program must take device memory outside the arena.
+
+        A lower bound: buffers that host steps access are left out, because their device memory may be released in
+        between.
+
+        Returns:
+            The buffers, in creation order, and the bytes that planned buffers release first.
+        """
+        planned = plan.buffers if plan is not None else {}
+        on_device = {a.buffer for step in program.steps if not step.host for a in step.accesses}
+        on_host = {a.buffer for step in program.steps if step.host for a in step.accesses}
+        own, memories = on_device - on_host - planned.keys() - self.workspace.offsets.keys(), self.memories
+        missing = {id(memories[b]): self.buffers[b] for b in sorted(own) if memories[b].span is None}
+        released = {id(memories[b]): memories[b].own_bytes for b in planned}
+        return list(missing.values()), sum(released.values())
 
     def run(self, key: str, build: Build) -> None:
         """Run the program `key`, which `build` makes the first time. Nets of other threads on this device wait.

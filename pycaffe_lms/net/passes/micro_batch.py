@@ -7,8 +7,8 @@ at its border stays whole, and each micro-batch sees its images. The rest of the
 A layer in blocks of outputs becomes n layers with parameters of their own, one that gathers their tops, and n - 1 that
 pass the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
 
-`with_micro_batches` makes that graph; `split_values` gives the user's graph its buffers. `regions.py` and `blocks.py`
-say what can be cut.
+`with_micro_batches` makes that graph; `split_values` gives the user's graph its buffers. `regions.py` says what can be
+cut.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ...layers.base import Layer, count
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ..build.graph import Graph, Node, Value
-from .blocks import output_cuts
-from .regions import Region, boundaries, inner_values, readers
+from .regions import Region, boundaries, inner_values, output_cuts, readers
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,20 @@
-"""Regions: consecutive layers that can work on one micro-batch at a time. Pure.
+"""What of a net can be cut: regions of layers into micro-batches, layers into blocks of outputs. Pure.
 
-All layers of a region declare `splits_over_batch`, over blobs with one size of the first axis. A value that is made and
+A region is consecutive layers that can work on one micro-batch at a time. All of them declare `splits_over_batch`, over
+blobs with one size of the first axis. A value that is made and
 read inside exists only as micro-batches, each with memory of its own; a value at the border is whole. So a layer that
 shares its bottom's memory (Split, Flatten) may be in a region only if all values that share it are inside, and a layer
 with `lms_param { policy: RECOMPUTE }` only if all its tops are. `find_regions` finds the regions, `boundaries` the
-images at which one can be cut; `micro_batch.py` builds the graph.
+images at which one can be cut.
+
+Blocks of outputs are for nets that do not fit because of one layer's parameters; each has its rows of them. `cuttable`
+finds the layers, `output_cuts` the places to cut. `micro_batch.py` builds the graph that then runs,
+`layers/micro_batch.py` the parts of a layer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -17,6 +23,8 @@ from ...layers.base import Runs, count
 from ...layers.mixins import LANES, RandomLayer
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
+
+EVEN = 4  # outputs: blocks of a multiple of them keep rows of their tops aligned to 16 bytes
 
 
 @dataclass(frozen=True)
@@ -139,3 +147,25 @@ def boundaries(graph: Graph, region: Region, parts: int) -> list[int]:
     units = -(-region.items // step)
     parts = min(parts, units)
     return [min(region.items, step * (i * units // parts)) for i in range(parts)] + [region.items]
+
+
+def cuttable(graph: Graph) -> dict[int, int]:
+    """Return {index of a layer that can be cut: its number of outputs}. Excludes layers that share a parameter and
+    those with `lms_param { policy: KEEP }`."""
+    users = Counter(p.owner for p in graph.params)
+    found = {}
+    for node in graph.nodes:
+        own = all(graph.params[p].owner == p and users[p] == 1 for p in node.params)
+        if own and node.layer.splits_over_outputs > 1 and node.layer.param.lms_param.policy != LMSParameter.KEEP:
+            found[node.index] = node.layer.splits_over_outputs
+    return found
+
+
+def output_cuts(outputs: int, blocks: int) -> list[int]:
+    """Return the first output of each block, then the number of outputs.
+
+    There are never more blocks than outputs. All but the last have a multiple of EVEN outputs if there are enough."""
+    step = EVEN if outputs >= EVEN * blocks else 1
+    units = -(-outputs // step)
+    blocks = min(blocks, units)
+    return [min(outputs, step * (j * units // blocks)) for j in range(blocks)] + [outputs]

@@ -1,6 +1,7 @@
-"""Logs a net's construction in Caffe's words, for people and parsers that know them.
+"""Logs what a net is made of, in Caffe's words, and bad values that device code found while it ran.
 
-Caffe also prints the whole prototxt; it is left out here, because an error after it would be hard to find.
+People and parsers know these words. Caffe also prints the whole prototxt; it is left out here, because an error after
+it would be hard to find.
 """
 
 from __future__ import annotations
@@ -57,3 +58,25 @@ def _wires(graph: Graph, node: Node) -> Iterator[str]:
         name = graph.values[t].name
         in_place = j < len(bottoms) and bottoms[j] == name
         yield f"-> {name}{' (in-place)' if in_place else ''}"
+
+
+class Findings:
+    """Collect findings of the layers of a graph whose kernels check values (see `Layer.finding`).
+
+    Args:
+        names: the user's blob names by the generated ones.
+    """
+
+    def __init__(self, graph: Graph, file: str | None, names: dict[str, str]):
+        self._file, self._names = file, names
+        self._silent = [node for node in graph.nodes if node.layer.declares.reports_device_errors]
+
+    def say(self) -> None:
+        """Log a warning for each layer with a new finding. Does not wait for the device: later findings come later."""
+        for node in list(self._silent):
+            error = node.layer.device_error()
+            if error is not None:
+                self._silent.remove(node)
+                error.message += ": what it should name is NaN (reported once)"
+                error.rename(self._names)
+                _log.warning("%s", error.at(file=self._file, line=node.line))
