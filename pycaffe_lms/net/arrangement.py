@@ -7,7 +7,7 @@ that the arrangement makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,6 @@ from .program.buffer_views import choose_views
 from .program.buffers import BufferTable, assign
 from .program.lms_requests import asked_by_layers
 from .program.programs import AnyStep, HostedStep, ProgramBuilder, Sequenced, SplitBackward, sequence
-from .program.reduction import Reduction
 from .program.step_order import delayed, with_updates
 from .program.steps import LayerStep
 from .tuning import Tuning
@@ -246,7 +245,7 @@ class Arrangement:
         tail: Sequence[HostedStep],
         buffers: Mapping[int, Buffer],
         start: int = 0,
-        reduction: Reduction | None = None,
+        weave: Callable[[Sequence[LayerStep]], list[AnyStep]] | None = None,
     ) -> Sequenced:
         """Return the program `name`: an iteration from layer `start` on; with LMS, also its form with split backward.
 
@@ -254,17 +253,17 @@ class Arrangement:
             first: overwrite parameter gradients instead of adding to them.
             tail: update steps.
             buffers: all buffers of the net, by id, those of the updates too.
-            reduction: averages parameter gradients over all ranks; its sums may run on another stream, and updates wait
-                for all of them.
+            weave: adds to backward steps those that average gradients over all ranks (`Reduction.woven`); these may run
+                on another stream, and updates wait for all of them.
         """
         n = len(self.graph.nodes) - 1
 
         def made(split: SplitBackward) -> Sequenced:
             forward, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
             back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, split_backward=split)
-            summed: Sequence[AnyStep] = reduction.woven(back) if reduction is not None else back
-            early = self._runtime.active and reduction is None
-            steps: list[AnyStep] = with_updates(forward, summed, tail, early)
+            averaged: Sequence[AnyStep] = weave(back) if weave is not None else back
+            early = self._runtime.active and weave is None
+            steps: list[AnyStep] = with_updates(forward, averaged, tail, early)
             if split is not SplitBackward.NONE:
                 sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
                 steps = delayed(steps, sizes, {b for b, buffer in buffers.items() if buffer.call_scratch})

@@ -135,7 +135,7 @@ class Net(Uncopied):
             first_values.fill_constants(self.memory.memories)
             first_values.fill_params()
         log_net(self.graph, self.message, self.dtype.itemsize, self.tuning.half)
-        log_parts(self)
+        log_parts(self.splitting, self.arrangement)
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _context_of(self, param: LayerParameter, index: int) -> BuildContext:
@@ -377,7 +377,7 @@ class Net(Uncopied):
     def reduce_by_hand(self, steps: Sequence[LayerStep], key: str) -> None:
         """Average the gradients of these backward steps of the program `key` over all ranks, if there are several."""
         if self.reduction is not None:
-            self.run_steps(f"{key}, reduction", self.reduction.alone(steps))
+            self.run_steps(f"{key}, reduction", self.reduction.alone(self.memory.executor, steps))
 
     def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, reduce: bool = False) -> bool:
         """Run one forward and backward of a solver's iteration, then `tail`, as the program `key`.
@@ -425,7 +425,8 @@ class Net(Uncopied):
         self, key: str, first: bool, tail: Sequence[HostedStep], start: int = 0, *, reduce: bool = False
     ) -> Sequenced:
         reduction = self.reduction if reduce else None
-        return self.arrangement.iteration(key, first, tail, self.memory.buffers, start, reduction)
+        weave = partial(reduction.woven, self.memory.executor) if reduction is not None else None
+        return self.arrangement.iteration(key, first, tail, self.memory.buffers, start, weave)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one. Raises OutOfDeviceMemory if they cannot fit.
@@ -434,7 +435,7 @@ class Net(Uncopied):
         """
         kinds = list(kinds)
         with self.placed():
-            refuse_chosen_parts(self)
+            refuse_chosen_parts(self.splitting, self.arrangement, self.runtime.plan_cache)
             self.runtime.check_resident()
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]

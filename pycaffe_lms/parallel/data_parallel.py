@@ -86,7 +86,7 @@ class DataParallel:
         """Average the solver's gradients over all ranks from now on. layer_wise: see `net/program/reduction.py`."""
         net, before = self._solver.net, self._solver.net.reduction
         layer_wise = layer_wise or (before is not None and before.layer_wise)
-        self._solver.train_with(self, Reduction(net, self._communicator, layer_wise))
+        self._solver.train_with(self, Reduction(net.runtime, self._communicator, layer_wise))
 
     def agree(self, wish: bool) -> bool:
         """Return whether all ranks stop here, because one wished to LAG iterations ago. Call it once per iteration."""

@@ -96,7 +96,7 @@ def test_order_and_means_do_not_depend_on_the_place(monkeypatch, place, layer_wi
     if not net.device.is_host:
         add = sums.sum
         sums.sum = lambda arrays: net.device.queue(add, list(arrays))
-    net.reduction = Reduction(net, sums, layer_wise)
+    net.reduction = Reduction(net.runtime, sums, layer_wise)
     for n in (plain, net):
         for name, values in data.items():
             n.blobs[name].data = values
@@ -111,13 +111,14 @@ def test_where_the_sums_stand_among_the_steps():
     net = make_net(text)
     order = {}
     for layer_wise in (True, False):
-        woven = Reduction(net, Sums(), layer_wise).woven(back(net))
+        woven = Reduction(net.runtime, Sums(), layer_wise).woven(net.memory.executor, back(net))
         order[layer_wise] = [s.step.name for s in woven]
     assert order[True][-2:] == order[False][-2:] == ["reduce:c", "reduced"]
-    assert [s.step.name for s in Reduction(net, Sums(), True).alone(back(net))] == ["reduce:c", "reduced"]
+    alone = Reduction(net.runtime, Sums(), True).alone(net.memory.executor, back(net))
+    assert [s.step.name for s in alone] == ["reduce:c", "reduced"]
     managed = make_net(three(300), Place("lms"))
-    woven = [s.step.name for s in Reduction(managed, Sums(), False).woven(back(managed))]
-    assert woven == order[False]  # all are small: one call, when the last is done
+    woven = Reduction(managed.runtime, Sums(), False).woven(managed.memory.executor, back(managed))
+    assert [s.step.name for s in woven] == order[False]  # all are small: one call, when the last is done
 
 
 def test_the_digest_tells_nets_apart():

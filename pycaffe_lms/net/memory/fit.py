@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import OutOfDeviceMemory, PlanError, Where
 from ...lms.planner.lookahead import refuse_impossible
-from ...lms.program import Program
+from ...lms.program import Buffer, Program
 from ...lms.runtime.runtime import Runtime
 from ...memory.exported_views import alive
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
 from ..program.programs import AnyStep, HostedStep, SplitBackward
-from .micro_batch_choice import describe, needs
+from .micro_batch_choice import Splitting, describe, needs
 
 if TYPE_CHECKING:
     from ...blob import Blob
+    from ...lms.planfile.cache import PlanCache
+    from ..arrangement import Arrangement
     from ..net import Net
 
 _log = logging.getLogger(__name__)
@@ -116,12 +118,12 @@ def fitted(
 def _fitted(
     net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool, updates: Updates | None
 ) -> T:
-    logged = describe(net.graph, net.arrangement.micro_batched)
+    logged = describe(net.arrangement.graph, net.arrangement.micro_batched)
     while True:
         try:
             with net.placed():
                 if by_hand and net.runtime.active:
-                    _refuse_whole_layers(net)
+                    _refuse_whole_layers(net.arrangement, net.memory.store.managed(), net.runtime.limit())
                 made = plan()
             break
         except OutOfDeviceMemory as error:
@@ -131,50 +133,45 @@ def _fitted(
                 raise
             if seconds is not None:
                 _choose_fastest(net, seconds)
-    log_parts(net, logged)
+    log_parts(net.splitting, net.arrangement, logged)
     return made
 
 
-def log_parts(net: Net, logged: Collection[str] = ()) -> None:
+def log_parts(splitting: Splitting, arrangement: Arrangement, logged: Collection[str] = ()) -> None:
     """Log which layers run in parts, except for lines already in `logged`."""
-    lines = [line for line in describe(net.graph, net.arrangement.micro_batched) if line not in logged]
+    graph, micro_batched = arrangement.graph, arrangement.micro_batched
+    lines = [line for line in describe(graph, micro_batched) if line not in logged]
     for line in lines:
         _log.info("%s", line)
     if lines:
         _log.info("%s", ROUNDED)
-    if (net.splitting.asked or 0) > 1 and not net.arrangement.micro_batched.starts:
-        _log.warning(
-            "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
-        )
-    if (net.splitting.asked_blocks or 0) > 1 and not net.arrangement.micro_batched.cuts:
-        _log.warning(
-            "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
-            net.splitting.asked_blocks,
-            net.graph.name,
-        )
+    if (splitting.asked or 0) > 1 and not micro_batched.starts:
+        _log.warning("-lms_split %d: no layers of net %s can run in parts of its batch", splitting.asked, graph.name)
+    if (splitting.asked_blocks or 0) > 1 and not micro_batched.cuts:
+        text = "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs"
+        _log.warning(text, splitting.asked_blocks, graph.name)
 
 
-def refuse_chosen_parts(net: Net) -> None:
+def refuse_chosen_parts(splitting: Splitting, arrangement: Arrangement, plans: PlanCache | None) -> None:
     """Raise PlanError if training uses a plan file and the number of parts was chosen here: the file lacks it."""
-    splitting, micro_batched = net.splitting, net.arrangement.micro_batched
-    chosen = []
+    micro_batched, chosen = arrangement.micro_batched, list[str]()
     if splitting.asked is None and micro_batched.starts:
         chosen.append("-lms_split 4")
     if splitting.asked_blocks is None and micro_batched.cuts:
         chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in micro_batched.cuts.values())}")
-    if net.runtime.plan_cache is not None and chosen:
+    if plans is not None and chosen:
         raise PlanError(
-            "; ".join(describe(net.graph, micro_batched)) + ", and a plan file does not say so",
-            where=Where(file=net.runtime.plan_cache.path),
+            "; ".join(describe(arrangement.graph, micro_batched)) + ", and a plan file does not say so",
+            where=Where(file=plans.path),
             fix=f"give a number of parts, for example {' '.join(chosen)}, both times; or -lms_split off and a larger "
             "-lms_budget or a smaller batch_size; or leave -lms_plan out",
         )
 
 
-def _refuse_whole_layers(net: Net) -> None:
+def _refuse_whole_layers(arrangement: Arrangement, managed: Mapping[int, Buffer], limit: int) -> None:
     """Raise OutOfDeviceMemory if any layer's forward or backward does not fit, also those of later programs."""
-    steps = tuple(s.step for s in net.arrangement.all_steps(fused=False))
-    refuse_impossible(Program("passes", steps, frozenset()), net.memory.store.managed(), net.runtime.limit())
+    steps = tuple(s.step for s in arrangement.all_steps(fused=False))
+    refuse_impossible(Program("passes", steps, frozenset()), managed, limit)
 
 
 def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates | None) -> bool:

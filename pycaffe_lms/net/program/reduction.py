@@ -1,4 +1,4 @@
-"""Means of parameter gradients over the ranks of a data-parallel training, as steps of a net's programs.
+"""Averages parameter gradients over the ranks of a data-parallel training, in steps of a net's programs.
 
 `buckets` decides which gradients are summed together, and in which order, from the backward steps and the parameters'
 sizes alone, never from where a buffer lies. So ranks agree whatever their devices manage, and results with Large Model
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...arrays import AnyArray
 from ...lms.program import Access, Mode, Step
+from ...lms.runtime.runtime import Runtime
 from ...ops import ops_of
 from ..build.graph import Graph, Param
 from .programs import AnyStep, HostedStep
 from .steps import LayerStep
 
 if TYPE_CHECKING:
-    from ..net import Net
+    from ..run.executor import Executor
 
 ALONE_BYTES = 1 << 20  # a gradient of at least so many bytes is summed by itself; smaller ones share calls
 TOGETHER_BYTES = 4 << 20  # least bytes of a shared call, except for the last one
@@ -82,48 +83,47 @@ def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> int:
 class Reduction:
     """Make the steps that replace a net's gradients by their means over the ranks.
 
+    Methods take the executor of the net's current memory, which gives the arrays when a step runs.
+
     Args:
         sums: the communicator.
         layer_wise: sum every bucket as soon as it is complete, concurrently with the backward of lower layers if its
             gradients are not managed; else sum all of them after the backward.
     """
 
-    def __init__(self, net: Net, sums: Sums, layer_wise: bool):
-        self._net, self._sums, self.layer_wise = net, sums, layer_wise
+    def __init__(self, runtime: Runtime, sums: Sums, layer_wise: bool):
+        self._runtime, self._device, self._sums, self.layer_wise = runtime, runtime.device, sums, layer_wise
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
-    def woven(self, steps: Sequence[LayerStep]) -> list[AnyStep]:
+    def woven(self, executor: Executor, steps: Sequence[LayerStep]) -> list[AnyStep]:
         """Return backward steps with the sums among them, and a last step that waits for all sums."""
-        found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
-        if not self.layer_wise and not self._net.runtime.active:
-            return [*steps, *(self._step(b) for b in found), self._join_step()]
+        if not self.layer_wise and not self._runtime.active:
+            return [*steps, *self.alone(executor, steps)]
         at: dict[int, list[HostedStep]] = {}
-        for bucket in found:
-            at.setdefault(bucket.after, []).append(self._step(bucket))
+        for bucket in buckets(executor.graph, steps, executor.dtype.itemsize):
+            at.setdefault(bucket.after, []).append(self._step(executor, bucket))
         woven: list[AnyStep] = []
         for s, step in enumerate(steps):
             woven += [step, *at.get(s, ())]
         return [*woven, self._join_step()]
 
-    def alone(self, steps: Sequence[LayerStep]) -> list[HostedStep]:
+    def alone(self, executor: Executor, steps: Sequence[LayerStep]) -> list[HostedStep]:
         """Return the sums for backward steps that have already run."""
-        found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
-        return [*(self._step(b) for b in found), self._join_step()]
+        found = buckets(executor.graph, steps, executor.dtype.itemsize)
+        return [*(self._step(executor, b) for b in found), self._join_step()]
 
-    def _step(self, bucket: Bucket) -> HostedStep:
-        first = bucket.params[0]
-        name = f"reduce:{self._net.run_graph.param_name(first)}"
+    def _step(self, executor: Executor, bucket: Bucket) -> HostedStep:
+        name = f"reduce:{executor.graph.param_name(bucket.params[0])}"
         step = Step(name, tuple(Access(p.diff, Mode.UPDATE) for p in bucket.params))
-        return HostedStep(step, lambda: self._run(bucket.params), repeatable=self._sums.can_capture)
+        return HostedStep(step, lambda: self._run(executor, bucket.params), repeatable=self._sums.can_capture)
 
     def _join_step(self) -> HostedStep:
         return HostedStep(Step("reduced", ()), self._join, repeatable=True)
 
-    def _run(self, params: Sequence[Param]) -> None:
-        net, device = self._net, self._net.device
-        memory = net.memory
-        arrays = [memory.executor.array(p.diff, p.shape, net.dtype, device.is_host) for p in params]
-        managed = any(memory.memories[p.diff].managed for p in params)
+    def _run(self, executor: Executor, params: Sequence[Param]) -> None:
+        device = self._device
+        arrays = [executor.array(p.diff, p.shape, executor.dtype, device.is_host) for p in params]
+        managed = any(executor.memories[p.diff].managed for p in params)
         if managed or not self.layer_wise or device.is_host:
             self._join()
             self._mean(arrays)
@@ -135,13 +135,12 @@ class Reduction:
 
     def _mean(self, arrays: Sequence[AnyArray]) -> None:
         self._sums.sum(arrays)
-        ops = ops_of(self._net.device)
+        ops = ops_of(self._device)
         for array in arrays:
             ops.scale_by(array, 1 / self._sums.size)
 
     def _join(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""
         if self._beside:
-            device = self._net.device
-            device.wait(device.compute, device.record(device.side))
+            self._device.wait(self._device.compute, self._device.record(self._device.side))
             self._beside = False
