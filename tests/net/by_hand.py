@@ -1,6 +1,6 @@
-"""What a user does with a net, pass by pass: each function returns every bit that was seen.
+"""Functions that use a net as users do, pass by pass, and return every bit that users see.
 
-They are run on the simulated device and on a GPU, with and without recordings.
+Tests run them on the simulated device and on a GPU, with and without recordings.
 """
 
 from __future__ import annotations

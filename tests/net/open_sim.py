@@ -1,5 +1,6 @@
-"""A simulated device that hands out its memory as NumPy arrays, in the place of CuPy's; their holder's work runs at
-once, like work on another stream that the net does not know of."""
+"""A simulated device whose memory is exported as NumPy arrays in place of CuPy's.
+
+Work on these arrays runs at once, like work on another stream that the net does not know of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets whose weights lie as their images do, and the same nets with weights in the other order, for comparison."""
+"""Nets that store weights channels-last like their images, and the same nets with weights channels-first to compare."""
 
 from __future__ import annotations
 

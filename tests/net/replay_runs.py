@@ -1,6 +1,6 @@
-"""What a solver does while its programs are replayed: each function runs some of it and returns every bit that matters.
+"""Functions that run a solver whose programs are replayed, each in another way, and return every bit that it computes.
 
-They are run on the simulated device and on a GPU, with and without graphs.
+Tests run them on the simulated device and on a GPU, with and without graphs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blobs that are stored as bfloat16: float32 for whoever reads and writes them."""
+"""Blobs that are stored as bfloat16: users read and write them as float32."""
 
 from __future__ import annotations
 

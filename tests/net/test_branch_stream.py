@@ -1,4 +1,4 @@
-"""Weight gradients that run beside data gradients in what is recorded: same bits, whatever the order of the streams."""
+"""Gradients of weights on the branch stream of a recording: same bits in whatever order the streams run."""
 
 from __future__ import annotations
 

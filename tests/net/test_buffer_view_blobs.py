@@ -1,4 +1,4 @@
-"""What a user sees of blobs that lie within others: reads, writes, views, shapes, wishes."""
+"""Blobs stored as buffer views, as users see them: reads, writes, exported views, shapes, `keep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concat and Slice of whole stretches copy nothing in a solver's programs: same bits, less memory, no copy queued."""
+"""Buffer views: Concat and Slice of contiguous ranges copy nothing in a solver's programs: same bits, less memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions around every layer: when they are called, what they see, and that numbers stay the same."""
+"""Callbacks around every layer: when they are called, what they see, and that results stay the same."""
 
 from __future__ import annotations
 

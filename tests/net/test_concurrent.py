@@ -1,4 +1,4 @@
-"""Nets in threads and in processes at the same time give the numbers that they give alone."""
+"""Nets that run at the same time in threads or processes compute what each computes alone."""
 
 from __future__ import annotations
 

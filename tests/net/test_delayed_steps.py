@@ -1,4 +1,4 @@
-"""Gradients of bottoms as late as they pay: the order is another, what every step finds is the same."""
+"""Steps that make gradients of bottoms are delayed where that saves memory; every step still reads the same values."""
 
 from __future__ import annotations
 

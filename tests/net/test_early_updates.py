@@ -1,4 +1,4 @@
-"""Updates behind the last step that they depend on: the order is another, what every step finds is the same."""
+"""Updates run right after the last step that they depend on; every step still reads the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NumPy view or a GPU array that somebody holds is true after every run, or NaN, or an error; never stale."""
+"""Exported views: after every run a NumPy view or GPU array that users keep has the current values, NaN, or raises."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random acts of a user who holds views: on a device each is what a net on the CPU has, or NaN where reading raises.
+"""Random use of a net with exported views: each equals the values of a net on the CPU, or is NaN where reading raises.
 
-The oracle is the same net on the CPU, where a view is the memory itself; its blobs are read afresh each time.
+The reference is the same net on the CPU, where a view is the memory itself; its blobs are read again each time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Gradients of a blob that layers rewrite in memory of their own: which one a name shows and a backward reads, as in
-Caffe where versions share memory. Compared with the formula, and with the same net under a name for each version."""
+"""Gradients of a blob with several versions: which one a name shows and a backward reads, as if they shared memory.
+
+Compared with the formula, and with the same net under a name for each version."""
 
 from __future__ import annotations
 

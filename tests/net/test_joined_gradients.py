@@ -1,4 +1,4 @@
-"""Readers of one value that add up its gradient in one place: who does, and that the sum is that of a Split."""
+"""Layers that add their gradients of one value to one buffer: which do, and that the sum equals that of a Split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets of many layers: building and planning one takes time in proportion to their number."""
+"""Nets of many layers: building and planning take time in proportion to their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers keep bits, and that training is the same to the bit, in less memory."""
+"""Which layers save bit masks, and that training is bit-identical and takes less memory."""
 
 from __future__ import annotations
 

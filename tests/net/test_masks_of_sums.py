@@ -1,4 +1,4 @@
-"""Bits in place of a sum that convolutions read too: quicker where channels fill whole words, the same to the bit."""
+"""Bit masks in place of a sum that convolutions read too: faster where channels fill whole words, same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of a net whose layers run in parts: the blobs, parameters and layers that the prototxt has."""
+"""Nets in micro-batches as users see them: with the blobs, parameters and layers of the prototxt."""
 
 from __future__ import annotations
 

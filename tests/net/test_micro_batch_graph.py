@@ -1,4 +1,4 @@
-"""The graph that runs, of a net with regions in parts."""
+"""The graph that runs if regions of a net run in micro-batches."""
 
 from __future__ import annotations
 

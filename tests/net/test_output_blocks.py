@@ -1,4 +1,4 @@
-"""The graph that runs, of a net with layers in blocks of outputs; and what a user sees of it."""
+"""Layers in blocks of outputs: the graph that runs, and the net as users see it."""
 
 from __future__ import annotations
 

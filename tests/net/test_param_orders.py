@@ -1,4 +1,4 @@
-"""Parameters stored in the order of the images: who is, that no product changes, and that users do not see it."""
+"""Parameters stored channels-last: which are, that no product changes, and that users see (O, C, H, W)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets that share parameters which one of them would store otherwise: values stay, and layers transpose."""
+"""Nets that share parameters in another memory order than their own: values stay, and layers transpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a net: which value a name shows, and what the next layer reads, as in Caffe where versions share memory."""
+"""Passes over some layers of a net: which value a name shows and the next layer reads, as if versions shared memory."""
 
 from __future__ import annotations
 

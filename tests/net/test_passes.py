@@ -1,4 +1,4 @@
-"""What layers are handed is made once, and again where memory moved; it keeps no memory from being used by others."""
+"""The arrays that layers get are made once, and again only where memory moved; they keep no memory from being freed."""
 
 from __future__ import annotations
 

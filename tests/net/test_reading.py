@@ -1,4 +1,4 @@
-"""Reading and writing any blob at any time: the true value, or an error that says what to do. Never an old number."""
+"""Reading and writing any blob at any time: the current value, or an error that names the fix; never a stale number."""
 
 from __future__ import annotations
 

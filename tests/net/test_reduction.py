@@ -1,4 +1,4 @@
-"""Which gradients are summed together and where: by sizes and backward steps alone."""
+"""Which gradients are summed over ranks in one call, and where: by sizes and backward steps alone."""
 
 from __future__ import annotations
 

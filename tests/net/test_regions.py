@@ -1,4 +1,4 @@
-"""Which layers run in parts together, and where a batch is cut."""
+"""Which layers form a region for micro-batches, and where a batch is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are recorded and replayed give what they give step by step, to the bit; on the simulated device."""
+"""Programs that are recorded and replayed compute the same bits as step by step; on the simulated device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program with copies runs from its recording or step by step, whichever was faster; the bits are the same."""
+"""A program with copies is replayed or runs step by step, whichever was faster; results are bit-identical."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes that a user starts are recorded too, and give what they give step by step, to the bit."""
+"""Passes that users start are recorded too, and compute the same bits as step by step."""
 
 from __future__ import annotations
 

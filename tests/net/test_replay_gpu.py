@@ -1,4 +1,4 @@
-"""Replayed CUDA graphs give what the same programs give step by step, to the bit."""
+"""Replayed CUDA graphs compute the same bits as the same programs step by step."""
 
 from __future__ import annotations
 

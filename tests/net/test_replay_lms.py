@@ -1,5 +1,6 @@
-"""Iterations under Large Model Support, replayed with their copies, give what they give without it and without graphs,
-to the bit; on the simulated device, in many legal orders of what runs beside each other."""
+"""Replayed iterations under Large Model Support equal those without it and without graphs, to the bit.
+
+On the simulated device, in many legal orders of concurrent work."""
 
 from __future__ import annotations
 

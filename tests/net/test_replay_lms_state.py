@@ -1,4 +1,4 @@
-"""Replayed iterations under Large Model Support: states, counters, failures, what makes them be recorded anew.
+"""Replayed iterations under Large Model Support: states, counters, failures, what makes a program be recorded again.
 
 On the simulated device."""
 

@@ -1,5 +1,6 @@
-"""Backwards in two steps: which layers, what each step reads, makes and costs, and that results are the same to the
-bit. See also tests/lms/test_split_backward.py (when that is planned)."""
+"""Split backwards: which layers have one, what each step reads, makes and costs, and that results are bit-identical.
+
+See also tests/lms/test_split_backward.py (when a plan has them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers whose numbers change from forward to forward: each forward counts once, also where a shape changes in it."""
+"""Step scalars: they advance once for each forward, also if a shape changes during it."""
 
 from __future__ import annotations
 

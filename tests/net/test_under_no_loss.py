@@ -1,4 +1,4 @@
-"""What a user writes to the diff of a top under no loss: no backward of its layer runs, so it reaches nothing."""
+"""A diff that users write to a top under no loss: no backward of its layer runs, so it changes no gradient."""
 
 from __future__ import annotations
 

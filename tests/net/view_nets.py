@@ -1,4 +1,4 @@
-"""Nets whose Concats and Slices copy whole stretches, and solvers on them that leave the copies out, or do not."""
+"""Nets whose Concat and Slice layers copy contiguous ranges, and solvers on them with and without buffer views."""
 
 from __future__ import annotations
 
