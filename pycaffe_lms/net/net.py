@@ -43,7 +43,7 @@ from .build.source import load_source
 from .build.wiring import wire
 from .first_values import FirstValues
 from .inspect.account import net_statistics
-from .inspect.log import Findings, log_net
+from .inspect.log import DeviceErrors, log_net
 from .inspect.named import Named, missing
 from .memory.buffer_store import hand_on
 from .memory.fit import fitted, log_parts, refuse_chosen_parts
@@ -122,7 +122,7 @@ class Net(Uncopied):
         self.sharers: WeakSet[Net] = WeakSet()  # nets that use this net's parameters
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, context_of=self._context_of)
-        self.findings = Findings(self.graph, self.file, self.split_names())
+        self.device_errors = DeviceErrors(self.graph, self.file, self.split_names())
         first_values = FirstValues(self.graph, self.file, self.dtype, self._random)
         first_values.check()
         self._choose_orders()
@@ -173,7 +173,7 @@ class Net(Uncopied):
         try:
             with self._users_names():
                 yield
-            self.findings.say()
+            self.device_errors.log()
         except CaffeError as error:
             (graph or self.run_graph).place(error, self.file)
             if isinstance(error, OutOfDeviceMemory):
@@ -503,7 +503,7 @@ class Net(Uncopied):
                     memory = self.memory.memories[value.data]
                     memory.ask(Ask.READ_CPU)
                     total += value.loss_weight * float(memory.host_array(value.shape, self.dtype).sum(dtype=np.float64))
-        self.findings.say()
+        self.device_errors.log()
         return total
 
     def statistics(self) -> dict[str, Any]:
@@ -555,6 +555,6 @@ class Net(Uncopied):
 
     def close(self) -> None:
         """Release files and threads of data layers."""
-        self.findings.say()
+        self.device_errors.log()
         for node in self.graph.nodes:
             node.layer.close()

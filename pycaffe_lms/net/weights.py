@@ -248,7 +248,7 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
     changed = {owner: last for owner, last in wanted.items() if params[owner].channels_last != last}
     users = param_order.users_of(net.graph)
     for owner, last in changed.items():
-        if last and not param_order.may_lie_last(net.graph, users[owner]):
+        if last and not param_order.may_store_last(net.graph, users[owner]):
             node = net.graph.nodes[params[owner].node]
             raise UsageError(
                 "the other net's parameter is stored channels-last, which a layer that uses this one cannot take",

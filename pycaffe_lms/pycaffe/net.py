@@ -97,7 +97,7 @@ class PycaffeNet(core.Net):
                 self._fill(name, values, "data", "Input is not batch sized")
         self.forward_range(first, last)
         found = {name: self.blobs[name].data for name in names}
-        self.findings.say()
+        self.device_errors.log()
         return found
 
     def backward(

@@ -75,7 +75,7 @@ def make(net: str, last: bool = True, device=None, lms=None, dtype="float32", **
 def make_transposing(net: str, **options):
     """The solver of `make`, whose layers transpose channels-first weights in workspace."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(param_order, "may_lie_last", lambda graph, users: False)
+        patch.setattr(param_order, "may_store_last", lambda graph, users: False)
         solver = make(net, **options)
     graph = solver.net.run_graph
     assert not any(p.channels_last for p in graph.params)

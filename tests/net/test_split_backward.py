@@ -240,7 +240,7 @@ def test_bits_of_other_settings(net, tuning):
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1, ahead=0)], ids=["resident", "managed"])
 def test_weights_that_layers_take_in_another_order(lms, monkeypatch):
     """Then both halves work on copies in workspace: one on the weights', one on the gradient's."""
-    monkeypatch.setattr(param_order, "may_lie_last", lambda graph, users: False)
+    monkeypatch.setattr(param_order, "may_store_last", lambda graph, users: False)
     found = [train(one := solver("residual", SimDevice(64 << 20), s, lms), 2) for s in (False, True)]
     assert found[0] == found[1]
     steps, node = steps_of(one, True), next(n for n in one.net.run_graph.nodes if n.name == "c3")

@@ -137,6 +137,19 @@ class Graph:
         """Return all nodes, then all groups."""
         return [*self.nodes, *self.groups]
 
+    def units(self) -> list[Node]:
+        """Return what a solver's iteration runs: all groups, then the layers outside of groups."""
+        inside = {m for group in self.groups for m in group.members}
+        return [*self.groups, *(node for node in self.nodes if node.index not in inside)]
+
+    def readers(self) -> dict[int, list[int]]:
+        """Return {value: indices of the layers that read it}, for values that any layer reads."""
+        found: dict[int, list[int]] = {}
+        for node in self.nodes:
+            for b in node.bottoms:
+                found.setdefault(b, []).append(node.index)
+        return found
+
     def place(self, error: _E, file: str | None) -> _E:
         """Add the file, and the line and type of the layer that it names, to an error, and return it."""
         names = ((n, (n.name, n.layer.param.name)) for n in self.everyone())

@@ -60,8 +60,8 @@ def _wires(graph: Graph, node: Node) -> Iterator[str]:
         yield f"-> {name}{' (in-place)' if in_place else ''}"
 
 
-class Findings:
-    """Collect findings of the layers of a graph whose kernels check values (see `Layer.finding`).
+class DeviceErrors:
+    """Log errors that queued work found, once for each layer whose kernels check values (see `Layer.device_error`).
 
     Args:
         names: the user's blob names by the generated ones.
@@ -69,14 +69,14 @@ class Findings:
 
     def __init__(self, graph: Graph, file: str | None, names: dict[str, str]):
         self._file, self._names = file, names
-        self._silent = [node for node in graph.nodes if node.layer.declares.reports_device_errors]
+        self._unreported = [node for node in graph.nodes if node.layer.declares.reports_device_errors]
 
-    def say(self) -> None:
-        """Log a warning for each layer with a new finding. Does not wait for the device: later findings come later."""
-        for node in list(self._silent):
+    def log(self) -> None:
+        """Log a warning for each layer with an error found since the last call. Does not wait for the device."""
+        for node in list(self._unreported):
             error = node.layer.device_error()
             if error is not None:
-                self._silent.remove(node)
+                self._unreported.remove(node)
                 error.message += ": what it should name is NaN (reported once)"
                 error.rename(self._names)
                 _log.warning("%s", error.at(file=self._file, line=node.line))

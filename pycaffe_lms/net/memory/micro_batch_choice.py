@@ -21,7 +21,7 @@ from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.program import Buffer, Program
 from ..build.graph import Graph, Node
 from ..passes.micro_batch import MicroBatchedGraph
-from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values, readers
+from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values
 from ..program.programs import AnyStep
 from ..program.steps import LayerStep
 
@@ -215,7 +215,7 @@ def _whole_bytes(
         found = (run.values[v].whole for v in (*node.bottoms, *node.tops))
         wholes = (run.values[v] for v in found if v is not None)
     else:
-        inner = inner_values(graph, region, readers(graph))
+        inner = inner_values(graph, region, graph.readers())
         user = graph.nodes[node.origin]
         wholes = (graph.values[v] for v in (*user.bottoms, *user.tops) if v not in inner)
     fixed |= {b for value in wholes for b in (value.data, value.diff)}

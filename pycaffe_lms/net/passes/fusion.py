@@ -39,10 +39,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
     """
     if graph.shapes_may_change:
         return []  # shapes may change within an iteration, before a group's first layers have run
-    readers: dict[int, list[int]] = {}
-    for node in graph.nodes:
-        for b in node.bottoms:
-            readers.setdefault(b, []).append(node.index)
+    readers = graph.readers()
     taken: set[int] = set()
     groups = []
     # later chains first: of two that meet in a sum, the later one takes it

@@ -30,12 +30,10 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, stay
     """
     if graph.shapes_may_change:
         return []  # shapes may change within an iteration, and the choice depends on them
-    inside = {m for group in graph.groups for m in group.members}
-    units = [*(n for n in graph.nodes if n.index not in inside), *graph.groups]
     # buffer -> layers that must read it, those that may read bits instead
     readers: dict[int, list[Node]] = defaultdict(list)
     maskable: dict[int, list[tuple[Node, Masked]]] = defaultdict(list)
-    for unit in units:
+    for unit in graph.units():
         reads = backward_reads(graph, unit)
         left = reads
         if isinstance(layer := unit.layer, Masked):

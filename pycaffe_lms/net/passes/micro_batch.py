@@ -22,7 +22,7 @@ from ...layers.base import Layer, count
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ..build.graph import Graph, Node, Value
-from .regions import Region, boundaries, inner_values, output_cuts, readers
+from .regions import Region, boundaries, inner_values, output_cuts
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _MicroBatching:
         self.new = Graph(graph.name, inputs=list(graph.inputs), outputs=list(graph.outputs))
         self.values: dict[int, list[int]] = {}
         self.starts: dict[Region, tuple[int, ...]] = {}
-        self.readers = readers(graph)
+        self.readers = graph.readers()
         self.new.params = [replace(p, node=-1, data=-1, diff=-1) for p in graph.params]
         self.params = {p.index: [p.index] for p in graph.params}
         self.cuts: dict[int, tuple[int, ...]] = {}

@@ -25,7 +25,7 @@ def choose(graph: Graph) -> None:
     for owner, users in users_of(graph).items():
         param = graph.params[owner]
         last = takes_last(graph.nodes[param.node], param.position) and matters(param.shape)
-        set_order(graph, users, last and may_lie_last(graph, users))
+        set_order(graph, users, last and may_store_last(graph, users))
 
 
 def users_of(graph: Graph) -> dict[int, Users]:
@@ -48,7 +48,7 @@ def takes_last(node: Node, i: int) -> bool:
     return node.channels_last and i in node.layer.declares.channels_last_params
 
 
-def may_lie_last(graph: Graph, users: Users) -> bool:
+def may_store_last(graph: Graph, users: Users) -> bool:
     """Return whether every user of a parameter can work on a copy in the other order: none runs on the host, changes it
     in its forward, or has it in another shape."""
     alike = len({graph.params[node.params[i]].shape for node, i in users}) == 1

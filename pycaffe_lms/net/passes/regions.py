@@ -1,11 +1,10 @@
 """What of a net can be cut: regions of layers into micro-batches, layers into blocks of outputs. Pure.
 
 A region is consecutive layers that can work on one micro-batch at a time. All of them declare `splits_over_batch`, over
-blobs with one size of the first axis. A value that is made and
-read inside exists only as micro-batches, each with memory of its own; a value at the border is whole. So a layer that
-shares its bottom's memory (Split, Flatten) may be in a region only if all values that share it are inside, and a layer
-with `lms_param { policy: RECOMPUTE }` only if all its tops are. `find_regions` finds the regions, `boundaries` the
-images at which one can be cut.
+blobs with one size of the first axis. A value that is made and read inside exists only as micro-batches, each with
+memory of its own; a value at the border is whole. So a layer that shares its bottom's memory (Split, Flatten) may be in
+a region only if all values that share it are inside, and a layer with `lms_param { policy: RECOMPUTE }` only if all its
+tops are. `find_regions` finds the regions, `boundaries` the images at which one can be cut.
 
 Blocks of outputs are for nets that do not fit because of one layer's parameters; each has its rows of them. `cuttable`
 finds the layers, `output_cuts` the places to cut. `micro_batch.py` builds the graph that then runs,
@@ -92,15 +91,6 @@ def _items(graph: Graph, node: Node) -> int:
     return firsts.pop() if len(firsts) == 1 and not empty else 0
 
 
-def readers(graph: Graph) -> Mapping[int, list[int]]:
-    """Return {value: indices of the layers that read it}."""
-    found: dict[int, list[int]] = {}
-    for node in graph.nodes:
-        for b in node.bottoms:
-            found.setdefault(b, []).append(node.index)
-    return found
-
-
 def inner_values(graph: Graph, region: Region, reading: Mapping[int, list[int]]) -> set[int]:
     """Return the values that a region makes and that are read only inside. One that no layer reads is an output for the
     user, so it is not among them."""
@@ -115,7 +105,7 @@ def inner_values(graph: Graph, region: Region, reading: Mapping[int, list[int]])
 def _valid_pieces(graph: Graph, region: Region) -> list[Region]:
     """Return the pieces of a region without the layers that share memory with a value outside, or that must
     rematerialize one."""
-    reading = readers(graph)
+    reading = graph.readers()
     inner = inner_values(graph, region, reading)
     for node in graph.nodes[region.first : region.last + 1]:
         shared = node.layer.shares_data()
@@ -136,7 +126,7 @@ def boundaries(graph: Graph, region: Region, parts: int) -> list[int]:
 
     There are `parts` micro-batches, or fewer where there are too few places to cut: in whole blobs and in random draws,
     each begins at a multiple of LANES elements (16 bytes of float32, which kernels and libraries rely on)."""
-    inner = inner_values(graph, region, readers(graph))
+    inner = inner_values(graph, region, graph.readers())
     step = 1
     for node in graph.nodes[region.first : region.last + 1]:
         draws = isinstance(node.layer, RandomLayer) and node.layer.random

@@ -6,7 +6,7 @@ and must rematerialize.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...errors import CaffeError
 from ...layers.base import Lives
@@ -48,17 +48,10 @@ def asked_by_layers(graph: Graph, config: LMSConfig) -> dict[int, bool]:
             ids |= {owner.scratch[s.name] for s in owner.layer.scratches.values() if s.lives is not Lives.CALL}
         asked.update(dict.fromkeys(ids, policy == LMSParameter.SWAP))
     if config.enabled:
-        for node in _units(graph):
+        for node in graph.units():
             if policy_of(node) == LMSParameter.RECOMPUTE:
                 asked.update(dict.fromkeys(_rematerialized(graph, node, config), True))
     return asked
-
-
-def _units(graph: Graph) -> Iterator[Node]:
-    """Return the groups, and the layers outside of groups: what an iteration runs."""
-    inside = {m for group in graph.groups for m in group.members}
-    yield from graph.groups
-    yield from (node for node in graph.nodes if node.index not in inside)
 
 
 def _rematerialized(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
