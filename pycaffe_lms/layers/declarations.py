@@ -1,8 +1,8 @@
-"""What a layer declares, and what it is handed: plain records, most of them frozen.
+"""Plain records for what a layer declares and what it receives; most of them are frozen.
 
-`Declaration` is what a type says about itself, `BuildContext` what the net decided for one layer. `ParamRequest`,
-`Scratch` and `Needs` are what a layer asks for; `Pass` holds the arrays of one forward or backward. `base.py` has the
-layer that uses them.
+A layer type states its properties in a `Declaration`; the net states its decisions for one layer in a `BuildContext`.
+A layer requests with `ParamRequest`, `Scratch` and `Needs`; `Pass` holds the arrays of one forward or backward.
+`base.py` has the base class of layers, which uses them all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRAIN, TEST = 0, 1
 
 @dataclass(frozen=True)
 class Count:
-    """How many bottoms or tops: `least` to `most` (None: no upper end)."""
+    """An allowed number of bottoms or tops: `least` to `most` (None: no upper limit)."""
 
     least: int
     most: int | None
@@ -40,22 +40,22 @@ class Count:
 
 
 def exactly(n: int) -> Count:
-    """Return the count that allows n alone."""
+    """Return a count that allows n only."""
     return Count(n, n)
 
 
 def at_least(n: int) -> Count:
-    """Return the count that allows n and more."""
+    """Return a count that allows n and more."""
     return Count(n, None)
 
 
 def between(least: int, most: int) -> Count:
-    """Return the count that allows `least` to `most`, both included."""
+    """Return a count that allows `least` to `most`, both included."""
     return Count(least, most)
 
 
 class Reads(Flag):
-    """Which data a layer's backward reads. `ALL` is the safe default."""
+    """Which data a layer's backward reads."""
 
     NONE = 0
     BOTTOM_DATA = auto()
@@ -64,29 +64,29 @@ class Reads(Flag):
 
 
 class Lives(Enum):
-    """How long the content of a scratch buffer matters."""
+    """How long the values in a scratch buffer are needed."""
 
-    CALL = "call"  # only inside one forward or one backward
+    CALL = "call"  # within one forward or one backward
     SAVED = "saved"  # written by forward, read by backward
-    STATE = "state"  # written by one forward, read by the next one (never dropped)
-    STEP_SCALAR = "step scalar"  # written on the host before each forward from `next_step_scalars`; both passes read it
+    STATE = "state"  # written by one forward, read by the next one
+    STEP_SCALAR = "step scalar"  # `next_step_scalars` gives the values before each forward; both passes read them
 
 
 class Runs(Enum):
     """Where a layer's forward runs."""
 
     DEVICE = "device"  # queued operations on the net's device
-    HOST = "host"  # Python on the host: its arrays are NumPy arrays
-    NOWHERE = "nowhere"  # forward does nothing: tops share their bottom's memory, or are filled from outside
+    HOST = "host"  # Python on the host, with NumPy arrays
+    NOWHERE = "nowhere"  # forward does nothing: tops share their bottom's memory, are constant, or are the net's inputs
 
 
 class InPlace(Enum):
-    """What happens when a top carries its bottom's name.
+    """What happens when a top has its bottom's name.
 
-    SEPARATE: the new value gets its own memory; the old one stays valid for its readers.
-    ALLOWED: forward works when top and bottom are the same memory, and backward when the diffs are; the net aliases
-    the data only if no backward needs the overwritten value, and always aliases the diff.
-    MUST: aliased always (user layers that rely on it).
+    SEPARATE: the top gets memory of its own; the bottom's value stays valid for its readers.
+    ALLOWED: forward works if top and bottom share memory, and backward if their diffs do. The net always shares the
+    diff, and the data if no backward needs the overwritten value.
+    MUST: data and diff are always shared (layers written by users, which may rely on it).
     REFUSED: an error, as in Caffe.
     """
 
@@ -97,10 +97,11 @@ class InPlace(Enum):
 
 
 class Role(Enum):
-    """The part that a layer can play in a chain that runs as one, see `net/passes/fusion.py`.
+    """What a layer can be in a chain of layers that runs as one step, see `net/passes/fusion.py`.
 
-    CONVOLVE: a convolution of one bottom. NORMALISE: per channel, over all else (BatchNorm). AFFINE: a learned
-    factor, and shift, per channel (Scale). ADD: the plain sum of two bottoms (Eltwise). RECTIFY: max(x, 0) (ReLU)."""
+    CONVOLVE: a convolution of one bottom. NORMALISE: normalises each channel (BatchNorm). AFFINE: a learned factor, and
+    perhaps a shift, per channel (Scale). ADD: the plain sum of two bottoms (Eltwise). RECTIFY: max(x, 0) (ReLU).
+    """
 
     CONVOLVE = "convolve"
     NORMALISE = "normalise"
@@ -110,7 +111,7 @@ class Role(Enum):
 
 
 class Gradients(Enum):
-    """Which of the wanted gradients one backward computes: all, or one part of a split backward."""
+    """Which of the wanted gradients one backward computes: all, or in a split backward one of two kinds."""
 
     ALL = "all"
     PARAMS = "params"
@@ -119,9 +120,9 @@ class Gradients(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a layer type says about itself: its class attribute `declares`.
+    """Properties of a layer type: its class attribute `declares`.
 
-    Where parameters decide, `setup` gives the layer its own: `self.declares = replace(self.declares, ...)`.
+    If they depend on the prototxt's fields, `setup` sets them: `self.declares = replace(self.declares, ...)`.
     """
 
     bottoms: Count = exactly(1)
@@ -129,42 +130,42 @@ class Declaration:
     same_count: bool = False  # as many tops as bottoms (Convolution)
     in_place: InPlace = InPlace.SEPARATE
     runs_on: Runs = Runs.DEVICE
-    is_loss: bool = False  # loss weight 1 for top 0 by default; without a top it gets an unnamed one
+    is_loss: bool = False  # top 0 has loss weight 1 by default; a layer without tops gets an unnamed one
     is_net_input: bool = False
 
     # gradients
     backward_reads: Reads = Reads.ALL
     no_backward: frozenset[int] | None = frozenset()  # bottoms that can never get a gradient; None: all
     ignores_force_backward: frozenset[int] = frozenset()  # bottoms to which force_backward does not apply (labels)
-    overwrites_top_diffs: bool = False  # backward changes top_diff, which nothing may read later
-    gradients_without_top_diffs: bool = False  # backward may give gradients where those of all tops are zero
-    computes_all_param_gradients: bool = False  # of frozen parameters too, wherever it runs backward
-    split_backward: bool = False  # backward may run for parameters, then for bottoms, with the same results
+    overwrites_top_diffs: bool = False  # backward changes top_diff: nothing may read it later
+    gradients_without_top_diffs: bool = False  # gradients may be nonzero even if those of all tops are zero
+    computes_all_param_gradients: bool = False  # if backward runs at all, of frozen parameters too
+    split_backward: bool = False  # backward may run for parameters first, then for bottoms, with the same results
 
     # batches, memory order and precision
-    splits_over_batch: bool = False  # image i of the tops is a function of image i of the bottoms
-    layout_agnostic: bool = False  # element by element: bottoms and tops may have any one memory order
+    splits_over_batch: bool = False  # image i of the tops depends on image i of the bottoms alone
+    layout_agnostic: bool = False  # works element by element, so bottoms and tops may share any memory order
     prefers_channels_last: bool = False
-    channels_last_params: frozenset[int] = frozenset()  # have the memory order of the images; others: channels-first
+    channels_last_params: frozenset[int] = frozenset()  # are channels-last if the images are; others: never
     prefers_half: bool = False
-    full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: never copied with fewer digits
+    full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: copies of them are never compressed
 
     # what happens between passes
-    dynamic_shape_bottoms: frozenset[int] = frozenset()  # their values decide shapes, see `read_dynamic_shapes`
-    cuda_graph_safe: bool = True  # all numbers that change from forward to forward are step scalars
-    reports_device_errors: bool = False  # queued work may find an error, see `device_error`
+    dynamic_shape_bottoms: frozenset[int] = frozenset()  # shapes depend on their values, see `read_dynamic_shapes`
+    cuda_graph_safe: bool = True  # only step scalars change from forward to forward
+    reports_device_errors: bool = False  # see `device_error`
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """What the net decided for one layer. The first group is known before `setup`, the second before `declare`."""
+    """Decisions of the net for one layer. The first group is known before `setup`, the second before `declare`."""
 
     phase: int = TRAIN
     dtype: np.dtype[Any] = np.dtype(np.float32)
-    seed: int = 0  # of the layer's own random numbers
+    seed: int = 0  # of the layer's random numbers
     solver_count: int = 1  # ranks that share the records of a data layer
     solver_rank: int = 0
-    reads_ahead: bool = True  # data layers make batches before they are asked for; not where nothing will run
+    reads_ahead: bool = True  # data layers prepare batches ahead; False if the net will not run
 
     needs_backward: bool = False
     channels_last: bool = False  # see `Layer.takes_channels_last`
@@ -172,28 +173,28 @@ class BuildContext:
     saves_bits: bool = False  # see `Masked` in `mixins.py`
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))  # a type or its name is given, too
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))  # callers may give a type or its name
 
 
 @dataclass(frozen=True)
 class ParamRequest:
-    """A learnable (or running) parameter: its shape, and the FillerParameter message that gives its first value.
+    """A learned parameter or running statistic that a layer requests.
 
-    `lr_mult` is the multiplier used where the prototxt has no ParamSpec for it (BatchNorm's statistics: 0).
+    lr_mult: its learning rate's multiplier if the prototxt has no `param` for it (0 for BatchNorm's statistics).
     """
 
     shape: Shape
     filler: FillerParameter
     lr_mult: float = 1.0
-    values: HostArray | None = None  # the first values themselves, in place of a filler
+    values: HostArray | None = None  # the first values; None: `filler` gives them
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A buffer of the layer's own, in elements of `dtype`.
+    """A buffer that only the layer itself uses, of `shape` in elements of `dtype`.
 
-    forward, backward: the passes that use it. gradients: of a split backward, the part that uses it. remat_reads:
-    `rematerialize` reads what forward wrote.
+    forward, backward: the passes that use it. gradients: the part of a split backward that uses it. remat_reads:
+    `rematerialize` reads what forward wrote there.
     """
 
     name: str
@@ -207,17 +208,17 @@ class Scratch:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Return the size in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     def used_for(self, gradients: Gradients) -> bool:
-        """Return whether a backward that computes these gradients uses it."""
+        """Return whether a backward that computes these gradients uses the buffer."""
         return self.backward and (gradients is self.gradients or Gradients.ALL in (gradients, self.gradients))
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Indices of the bottoms' data, tops' data and parameters that a pass reads (diffs are implied)."""
+    """Which bottoms' data, tops' data and parameters a pass reads, by index. The tops' diffs are not listed."""
 
     bottoms: frozenset[int] = frozenset()
     tops: frozenset[int] = frozenset()
@@ -226,15 +227,17 @@ class Needs:
 
 @dataclass
 class Pass:
-    """The arrays of one forward or backward, C-contiguous, where the layer runs.
+    """The arrays of one forward or backward: C-contiguous, on the device (or host) where the layer runs.
 
-    forward: `bottom`, `top` (uninitialised memory: write every element), `param`, `scratch`. A layer with
-    `view_offsets` gets None for a blob that is a view already, and in backward for its gradient.
-    backward: `bottom`/`top` data (None where `backward_needs` did not ask for it), `top_diff` (None: all zeros),
-    `bottom_diff` (None: not wanted; else write every element), `param`, `param_diff` (None: not wanted),
-    `accumulate[i]`: add to param_diff[i] instead of overwriting it. In place, top_diff[i] may be bottom_diff[i].
-    `bottom_adds[i]`: add to bottom_diff[i]; only for bottoms in `accumulates_into`.
-    `beside()`: work queued within may run beside what follows until the pass ends; once per pass.
+    Forward reads `bottom` and `param` (None: not in `forward_needs`), and writes every element of `top`, whose memory
+    is uninitialised. A layer with `view_offsets` gets None for a blob that is already a view, and for its gradient.
+
+    Backward reads `bottom`, `top` and `param` (None: not in `backward_needs`) and `top_diff` (None: all zeros). It
+    writes every element of `bottom_diff` and `param_diff` (None: not wanted), but adds to bottom_diff[i] if
+    `bottom_adds[i]` (only for bottoms in `accumulates_into`), and to param_diff[i] if `accumulate[i]`. In place,
+    top_diff[i] and bottom_diff[i] may be the same array.
+
+    Work that is queued in `with io.beside():` may run in parallel with the rest of the pass; once per pass.
     """
 
     ops: Any

@@ -1,8 +1,9 @@
-"""A part of a layer: the same layer on some images of its batch, or of it some outputs.
+"""Parts of a layer: the same layer for some images of its batch (micro-batches), or for some of its outputs (blocks).
 
-Of outputs: the layer says by `splits_over_outputs` how many there are along the last axis of its top 0 and the first
-axis of all its parameters, each a function of the bottom and of its own row of them; `take_outputs(n)` makes it one of
-n outputs.
+A layer can be cut into blocks if its outputs lie along the last axis of top 0, and each depends only on the bottom and
+on one row of every parameter. `Layer.splits_over_outputs` is their number; `take_outputs(n)` turns a copy of the layer
+into a block of n outputs. A gather layer joins the blocks' tops; spread layers pass the bottom to each block, and add
+up its gradients.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ _L = TypeVar("_L", bound=Layer)
 
 
 def part_of(layer: Layer, number: int, parts: int, first_element: int) -> Layer:
-    """Return part `number` (from 0) of a layer that `splits_over_batch`. After its `setup`; `declare` comes next.
+    """Return part `number` (from 0) of a layer that `splits_over_batch`. After the layer's `setup`, before `declare`.
 
-    first_element: of its top 0 within the whole layer's, a multiple of LANES where the layer draws random numbers.
-    Settings are shared, scratch is its own. A random layer's parts draw what the whole would, and count with it."""
+    The part has the layer's settings, but its own scratch. A random layer's parts draw the numbers that the whole layer
+    would draw, and count its forwards.
+
+    Args:
+        first_element: where the part's top 0 begins in the layer's; for a random layer a multiple of LANES.
+    """
     part = _copy_of(layer, f"{layer.name} [{number + 1}/{parts}]")
     if isinstance(part, RandomLayer) and isinstance(layer, RandomLayer):
         part.whole, part.first_block = layer, first_element // LANES
@@ -33,7 +38,7 @@ def part_of(layer: Layer, number: int, parts: int, first_element: int) -> Layer:
 
 
 def block_of(layer: Layer, number: int, blocks: int, outputs: int) -> Layer:
-    """Return block `number` (from 0) of a layer: `outputs` of its outputs. After its `setup`."""
+    """Return block `number` (from 0) of a layer, with `outputs` of its outputs. After the layer's `setup`."""
     block = _copy_of(layer, f"{layer.name} [outputs {number + 1}/{blocks}]")
     block.params = [replace(request, shape=(outputs, *request.shape[1:])) for request in layer.params]
     block.take_outputs(outputs)
@@ -41,15 +46,15 @@ def block_of(layer: Layer, number: int, blocks: int, outputs: int) -> Layer:
 
 
 def gather_of(layer: Layer, names: Sequence[str], top: str, axis: int) -> Layer:
-    """Return the layer that joins the tops `names` of all blocks to `top`. After the layer's `setup`."""
+    """Return the layer that joins the blocks' tops `names` to the layer's `top`. After the layer's `setup`."""
     gather = _like(layer, ConcatLayer, f"{layer.name} [gather]", names, [top])
     gather.param.concat_param.axis = gather.axis = axis
-    gather.param.lms_param.CopyFrom(layer.param.lms_param)  # it makes the layer's value
+    gather.param.lms_param.CopyFrom(layer.param.lms_param)  # its top is the layer's
     return gather
 
 
 def spread_of(layer: Layer, number: int, blocks: int, bottom: str, tops: Sequence[str]) -> Layer:
-    """Return the layer that passes a bottom to block `number` and to later ones, and adds up their gradients."""
+    """Return the layer that passes a bottom to block `number` and to later blocks, and adds up their gradients."""
     return _like(layer, SplitLayer, f"{layer.name} [spread {number + 1}/{blocks}]", [bottom], tops)
 
 

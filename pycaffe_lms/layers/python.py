@@ -1,4 +1,4 @@
-"""Python: runs a layer that the user wrote. See user_layer.py for what that sees.
+"""The Python layer, which runs a class that a user wrote; `user_layer.py` is the interface for such classes.
 
 Source: BVLC/caffe, include/caffe/layers/python_layer.hpp, layer_factory.cpp (behaviour).
 """
@@ -26,7 +26,7 @@ _stand_ins: ContextVar[Mapping[str, tuple[int, ...]] | None] = ContextVar("stand
 
 @contextmanager
 def stand_ins(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[None]:
-    """Within: nets are built without the code of layers written in Python; their tops get these shapes, by name."""
+    """Build nets without users' Python code in this context: tops of Python layers get these shapes, by name."""
     token = _stand_ins.set(shapes)
     try:
         yield
@@ -35,13 +35,13 @@ def stand_ins(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[None]:
 
 
 class StandIn(UserLayer):
-    """In place of a user's layer where nothing runs: it makes tops of given shapes."""
+    """A replacement for a user's layer in a net that will not run: it gives its tops known shapes."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
     def reshape(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
         for blob in top:
-            if blob.name in self.shapes:  # else it is in place: its bottom
+            if blob.name in self.shapes:  # else it is in place and has its bottom's shape
                 blob.reshape(*self.shapes[blob.name])
 
 
@@ -50,17 +50,17 @@ _ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
 
 @register_layer("Python")
 class PythonLayer(Layer):
-    """The class python_param.layer of module python_param.module, with python_param.param_str.
+    """Runs the user's class python_param.layer of module python_param.module, with python_param.param_str.
 
-    Bottoms, tops and parameters: any, the class decides. Forward and backward run on the host; the net brings the
-    values there and back. The class may change its tops' shapes in `reshape` and even in `forward`. Its exceptions
-    arrive as they are. In place, top and bottom are the same memory. Backward gets everything: bottoms, tops,
-    parameters. `share_in_parallel` changes nothing, as in Caffe.
-    Raises: LayerParamError for a module or a class that is not there; ReadOnlyValue for a write to bottom[i].data, or
+    Bottoms, tops and parameters: any, the class decides. Forward and backward run on the host; the net copies the
+    values there and back. The class may change its tops' shapes in `reshape`, and even in `forward`. Its exceptions are
+    passed on unchanged. In place, top and bottom are the same memory. Backward reads all bottoms, tops and parameters.
+    `share_in_parallel` has no effect, as in Caffe.
+    Raises: LayerParamError if the module or the class does not exist; ReadOnlyValue for a write to bottom[i].data, or
     to top[i].data in backward.
     """
 
-    # nobody can say what the class does
+    # these must hold for any class
     declares = Declaration(
         bottoms=at_least(0),
         tops=at_least(0),
@@ -83,11 +83,10 @@ class PythonLayer(Layer):
         for j in self._same:  # in place: one blob, as in Caffe
             self._top[j] = self._bottom[j]
         self._show_bottoms(bottom_shapes)
-        self._reshaped = self._ran = False  # what the user's code did already when the net comes again with new memory
+        self._reshaped = self._ran = False  # which methods already ran when forward is called again with new memory
         self._known: list[Shape] | None = None
-        self._written_early: list[HostArray | None] = [None] * len(
-            self._bottom
-        )  # gradients that forward wrote, as some layers do
+        # gradients that the user's forward wrote, as some layers do
+        self._written_early: list[HostArray | None] = [None] * len(self._bottom)
         self.user.setup(self._bottom, self._top)
         for blob in self.user.blobs:
             self.add_param(blob.shape, _ZERO, values=np.array(blob.data))
@@ -117,7 +116,7 @@ class PythonLayer(Layer):
             module = importlib.import_module(p.module)
         except ModuleNotFoundError as failure:
             if failure.name is None or not f"{p.module}.".startswith(f"{failure.name}."):
-                raise  # the module is there; what it imports is not
+                raise  # the module exists, but one that it imports does not
             raise self.error(
                 f'no Python module "{p.module}"', fix=f"put the folder of {p.module}.py on PYTHONPATH"
             ) from failure
@@ -127,7 +126,7 @@ class PythonLayer(Layer):
                 f'module "{p.module}" ({getattr(module, "__file__", "built in")}) has no class "{p.layer}"',
                 fix="name a class of the module in python_param.layer",
             )
-        if not issubclass(cls, UserLayer):  # any class of any module can be named, subprocess.Popen too
+        if not issubclass(cls, UserLayer):  # a prototxt could name any class of any module, even subprocess.Popen
             raise self.error(
                 f'class "{p.layer}" of module "{p.module}" is no caffe.Layer',
                 fix=f"write class {p.layer}(caffe.Layer):",
@@ -159,6 +158,8 @@ class PythonLayer(Layer):
             raise
 
     def _forward(self, io: Pass) -> None:
+        """Run the user's `reshape` and `forward`. Raise ShapesChanged after one that changed a top's shape; the next
+        call, with new memory, continues there."""
         made = [blob.data for blob in self._top] if self._ran else None
         self._bind_params(io.param, [None] * len(io.param))
         for j, (blob, array) in enumerate(zip(self._bottom, io.bottom, strict=True)):
@@ -174,7 +175,7 @@ class PythonLayer(Layer):
                 self.user.reshape(self._bottom, self._top)
                 self._reshaped = True
                 self._follow(io.top)
-            with self._lent():
+            with self._explain_writes():
                 self.user.forward(self._bottom, self._top)
             self._ran = True
             self._follow(io.top)
@@ -187,7 +188,7 @@ class PythonLayer(Layer):
         self._release()
 
     def _follow(self, tops: Sequence[HostArray]) -> None:
-        """Ask for other memory where the user's code changed a shape. What forward made so far stays in the blobs."""
+        """Raise ShapesChanged if the user's code changed a top's shape. The blobs keep what forward computed so far."""
         if all(blob.shape == array.shape for blob, array in zip(self._top, tops, strict=True)):
             return
         for blob, array in zip(self._top, tops, strict=True):
@@ -214,22 +215,22 @@ class PythonLayer(Layer):
             blob.bind(_read_only(data), diff)
         propagate_down = BoolVec(diff is not None for diff in io.bottom_diff)
         try:
-            with self._lent():
+            with self._explain_writes():
                 self.user.backward(self._top, propagate_down, self._bottom)
         finally:
             self._release()
 
     @contextmanager
-    def _lent(self) -> Iterator[None]:
-        """NumPy's words for a write to a bottom say neither which layer it was nor what to do."""
+    def _explain_writes(self) -> Iterator[None]:
+        """Turn NumPy's error for a write to a read-only array into one that names the layer and the fix."""
         try:
             yield
         except ValueError as failure:
             if "read-only" not in str(failure):
                 raise
             raise self.error(
-                f"wrote to a read-only array ({failure}); bottom[i].data, and in backward top[i].data, are only lent, "
-                "for other layers may read them later, or on the GPU",
+                f"wrote to a read-only array ({failure}); bottom[i].data, and in backward top[i].data, must not be "
+                "changed, because other layers may read them later, or on the GPU",
                 kind=ReadOnlyValue,
                 fix="write to top[i].data, or put the layer in place (top: and bottom: of one name) to change a bottom",
             ) from failure
@@ -243,7 +244,7 @@ class PythonLayer(Layer):
             blob.bind(data, diff if diff is not None else np.zeros(blob.shape, self.dtype))
 
     def _own_params(self) -> Sequence[HostBlob]:
-        """Return the parameters as the user's code has them."""
+        """Return the parameters' blobs that the user's code sees."""
         return cast("Sequence[HostBlob]", self.user.blobs)
 
     def _release(self) -> None:
@@ -252,12 +253,12 @@ class PythonLayer(Layer):
 
     @property
     def public_object(self) -> Any:
-        """What `net.layers` shows: the user's object."""
+        """Return the user's object, which `net.layers` shows."""
         return self.user
 
     @property
     def blobs(self) -> Any:
-        """The net's parameter blobs."""
+        """Return the net's parameter blobs."""
         return self._blobs
 
     @blobs.setter

@@ -1,7 +1,7 @@
-"""Recurrent layers: what RNN and LSTM have in common, RNN, and LSTM.
+"""Recurrent layers: RNN, LSTM, what they share, and LSTMUnit, one step of an LSTM.
 
-Caffe unrolls such a layer into a net of T copies; here it is one layer with the same parameters. What depends on the
-inputs alone is one product over all T x N items; only the recurrent product is done step by step.
+Caffe unrolls an RNN or LSTM into a net of T copies; here it is one layer with the same parameters. The products with
+the inputs are one product over all T x N items; only the products with the states are done step by step.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ _log = logging.getLogger(__name__)
 
 
 class RecurrentLayer(Layer):
-    """Bottoms: x (T, N, ...), cont (T, N), then x_static (N, ...) if wanted, then with expose_hidden the first states,
-    (1, N, D) each. Tops: the outputs (T, N, D), then with expose_hidden the last states. D is num_output.
+    """What RNN and LSTM share.
 
-    cont is what the states of the step before are multiplied by: 0 where a new sequence begins, else 1. Without
-    expose_hidden the last states of a forward are the first ones of the next (zero before the first forward, and after
-    N changes). No gradient flows into or out of states at either end.
+    Bottoms: x (T, N, ...), cont (T, N), optionally x_static (N, ...), then with expose_hidden the first states, each
+    (1, N, D). Tops: the outputs (T, N, D), then with expose_hidden the last states. D is num_output.
+
+    The states of the step before are multiplied by cont: 0 where a new sequence begins, else 1. Without expose_hidden
+    a forward begins with the last states of the forward before (zero before the first forward, and after N changes).
+    The first and last states neither receive nor pass on gradients.
     """
 
     states: tuple[str, ...] = ("h",)
-    gates = 1  # D rows of the weights for each
-    # as does Caffe's net within the layer, which knows no lr_mult: clip_gradients counts them
+    gates = 1  # each has D rows of the weights
+    # all parameters' gradients, as in Caffe, whose unrolled net has no lr_mult: clip_gradients counts them
     declares = Declaration(
         no_backward=frozenset({1}), ignores_force_backward=frozenset({1}), computes_all_param_gradients=True
     )
@@ -47,7 +49,7 @@ class RecurrentLayer(Layer):
         if self.dim < 1:
             raise self.error("num_output is 0", fix="add recurrent_param { num_output: ... } of at least 1")
         if p.debug_info:
-            _log.warning("%s: recurrent_param.debug_info shows nothing, for there is no net inside", self.where)
+            _log.warning("%s: recurrent_param.debug_info shows nothing: the layer has no net inside", self.where)
         self.inputs = self._width(bottom_shapes, 0, 2)
         rows = self.gates * self.dim
         self.add_param((rows, self.inputs), p.weight_filler)
@@ -59,7 +61,7 @@ class RecurrentLayer(Layer):
         self.add_param((rows, self.dim), p.weight_filler)
 
     def _width(self, bottom_shapes: Shapes, bottom: int, axis: int) -> int:
-        """Values per item, from `axis` on."""
+        """Return the number of values per item: of the axes from `axis` on. Raises ShapeError if there are none."""
         shape = tuple(bottom_shapes[bottom])
         if len(shape) <= axis or count(shape, axis) < 1:
             form = "(T, N, ...)" if axis == 2 else "(N, ...)"
@@ -116,21 +118,21 @@ class RecurrentLayer(Layer):
                 self.scratch(name, (self.items, d), lives=Lives.STATE, backward=False)
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
-        """Every item of every step meets every weight once; the static input, every item once."""
+        """Return two operations per weight and item of every step; per item alone for the weights of x_static."""
         static = count(self.params[2].shape) if self.static else 0
         others = sum(count(p.shape) for p in self.params if len(p.shape) > 1) - static
         return 2 * (self.n * others + self.items * static)
 
     # -- shared by forward and backward ------------------------------------------------------------------------------
     def _ends(self, io: Pass) -> tuple[list[AnyArray], list[AnyArray]]:
-        """(first states, last states)."""
+        """Return (first states, last states): one array each, in the order of `states`."""
         if not self.exposed:
             states = [io.scratch[name] for name in self.states]
             return states, states
         return io.bottom[-self.exposed :], io.top[1:]
 
-    def _inputs_share(self, io: Pass) -> AnyArray:
-        """gates = x W' over all steps; what else is added in every step is returned: b, or x_static W_static' + b."""
+    def _input_products(self, io: Pass) -> AnyArray:
+        """Write gates = x W' for all steps. Return what every step adds to it: b, or x_static W_static' + b."""
         ops = io.ops
         ops.inner_product.forward(
             io.bottom[0], io.param[0], None, io.scratch["gates"], self.n, self.rows, self.inputs, False
@@ -143,7 +145,7 @@ class RecurrentLayer(Layer):
         return add
 
     def _gate_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> tuple[set[int], set[int]]:
-        """What the gradients need that follow from those of the gates: (bottoms, parameters)."""
+        """Return (bottoms, parameters) that `_from_gates` reads."""
         bottoms = {0} if param_propagate[0] else set()
         params = {0} if propagate_down[0] else set()
         if self.static:
@@ -152,7 +154,7 @@ class RecurrentLayer(Layer):
         return bottoms, params
 
     def _from_gates(self, io: Pass) -> None:
-        """Gradients of all that makes the gates, from `dgates`."""
+        """Compute from `dgates` the gradients of the inputs and parameters that the gates are computed from."""
         ops, dgates, rows = io.ops, io.scratch["dgates"], self.rows
         diff, add, down = io.param_diff, io.accumulate, io.bottom_diff
         hidden = self.hidden
@@ -181,7 +183,7 @@ class RecurrentLayer(Layer):
             ops.inner_product.backward_data(over_steps, io.param[2], down[2], *size)
 
     def _no_gradient(self, io: Pass, params: Iterable[int]) -> None:
-        """Zero gradients of these parameters and of all bottoms."""
+        """Set the gradients of these parameters and of all bottoms to zero."""
         for i in params:
             if io.param_diff[i] is not None and not io.accumulate[i]:
                 io.ops.fill(io.param_diff[i], 0)
@@ -199,12 +201,12 @@ class RecurrentLayer(Layer):
 class RNNLayer(RecurrentLayer):
     """h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o).
 
-    Bottoms and tops as RecurrentLayer says; the output is o, the one state h.
+    Bottoms and tops: as RecurrentLayer says; the output is o, the only state h.
     Parameters: W_xh (D, I), b_h (D), [W_xh_static (D, S)], W_hh (D, D), W_ho (D, D), b_o (D).
-    Backward reads o and W_ho, cont and W_hh, and of x and W_xh (x_static and W_xh_static) what the other's gradient
-    needs; h is kept. Where only W_ho and b_o learn: o alone.
-    Raises: LayerParamError for num_output 0; ShapeError for shapes that do not fit, no time step, or other sizes of x
-    and x_static than at set-up.
+    Backward reads o, W_ho, cont and W_hh; x and W_xh each for the gradient of the other, as x_static and W_xh_static;
+    and h, which forward saves. If only W_ho and b_o learn, it reads o and h alone.
+    Raises: LayerParamError for num_output 0; ShapeError for shapes that do not fit, no time step, or if x or x_static
+    have other sizes than at set-up.
     Source: BVLC/caffe, src/caffe/layers/recurrent_layer.cpp and rnn_layer.cpp; there T may not change.
     """
 
@@ -226,7 +228,7 @@ class RNNLayer(RecurrentLayer):
         return Needs(bottoms=frozenset(bottoms), tops=frozenset({0}), params=frozenset(params))
 
     def forward(self, io: Pass) -> None:
-        add = self._inputs_share(io)
+        add = self._input_products(io)
         (first,), (last,) = self._ends(io)
         h, weight, top = io.scratch["gates"], io.param[self.hidden], io.top[0]
         io.ops.rnn.forward(h, add, weight, io.bottom[1], first, last, io.scratch["hidden"])
@@ -257,13 +259,13 @@ class LSTMLayer(RecurrentLayer):
     """(i, f, o, g) = W_hc (cont_t h_(t-1)) + W_xc x_t + b_c [+ W_xc_static x_static], D values each,
     c_t = cont_t sigmoid(f) c_(t-1) + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t).
 
-    Bottoms and tops as RecurrentLayer says; the output is h, the states are h and c.
+    Bottoms and tops: as RecurrentLayer says; the output is h, the states are h and c.
     Parameters: W_xc (4D, I), b_c (4D), [W_xc_static (4D, S)], W_hc (4D, D).
-    Backward reads cont and W_hc, and of x and W_xc (x_static and W_xc_static) what the other's gradient needs; gates
-    and states are kept.
+    Backward reads cont and W_hc; x and W_xc each for the gradient of the other, as x_static and W_xc_static; and the
+    gates and states, which forward saves.
     Raises: as RNN.
     Source: BVLC/caffe, src/caffe/layers/recurrent_layer.cpp, lstm_layer.cpp and lstm_unit_layer.cpp; there T may not
-    change, and where cont is neither 0 nor 1 the CPU's gradient of f is not the derivative, which ours is.
+    change, and the gradient of f on the CPU is the derivative only if cont is 0 or 1; here it always is.
     """
 
     states = ("h", "c")
@@ -280,7 +282,7 @@ class LSTMLayer(RecurrentLayer):
         return Needs(bottoms=frozenset(bottoms | {1}), params=frozenset(params | {self.hidden}))
 
     def forward(self, io: Pass) -> None:
-        add = self._inputs_share(io)
+        add = self._input_products(io)
         (h0, c0), (h_last, c_last) = self._ends(io)
         own, cont = io.scratch, io.bottom[1]
         arrays = (own["gates"], add, io.param[self.hidden], cont, h0, c0, io.top[0], h_last, c_last)
@@ -302,10 +304,10 @@ class LSTMUnitLayer(Layer):
     """One LSTM step: c = cont sigmoid(f) c_prev + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c).
 
     Bottom 0: c_prev (1, N, D). Bottom 1: (1, N, 4D), i, f, o, g before activation. Bottom 2: cont (1, N), no gradient.
-    Tops 0 and 1: c and h, (1, N, D). Backward reads the bottoms and makes the activations again.
+    Tops 0 and 1: c and h, (1, N, D). Backward reads the bottoms and computes the activations again.
     Raises: ShapeError for other shapes.
-    Source: BVLC/caffe, src/caffe/layers/lstm_unit_layer.cpp; where cont is neither 0 nor 1 the gradient of f is the
-    derivative, as on the GPU there.
+    Source: BVLC/caffe, src/caffe/layers/lstm_unit_layer.cpp; if cont is neither 0 nor 1 the gradient of f is the
+    derivative, as there on a GPU.
     """
 
     declares = Declaration(

@@ -1,4 +1,4 @@
-"""Layer types by name: one decorator claims a `type:`, one function finds it or says which were meant."""
+"""The table of layer types by name: `register_layer` fills it, `layer_class` reads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAYERS: dict[str, type[Layer]] = {}
 
 
 def register_layer(type_name: str) -> Callable[[type[Layer]], type[Layer]]:
-    """Claim a prototxt `type:`; two claims are an error at import."""
+    """Return a decorator that enters a class for a prototxt `type:`. It raises ValueError if another class has it."""
 
     def add(cls: type[Layer]) -> type[Layer]:
         owner = LAYERS.setdefault(type_name, cls)
@@ -26,8 +26,8 @@ def register_layer(type_name: str) -> Callable[[type[Layer]], type[Layer]]:
 
 
 def layer_class(type_name: str) -> type[Layer]:
-    """The class for a `type:`. Raises UnknownLayerError with near names."""
-    importlib.import_module("pycaffe_lms.layers")  # the table of contents registers every family
+    """Return the class for a `type:`. Raises UnknownLayerError, which suggests similar names."""
+    importlib.import_module("pycaffe_lms.layers")  # registers every type
     cls = LAYERS.get(type_name)
     if cls is None:
         folded = {name.lower(): name for name in LAYERS}

@@ -1,4 +1,4 @@
-"""How large blobs may be. Pure."""
+"""Limits on the sizes of blobs, parameters and scratch. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from ..errors import ShapeError
 from .base import Layer, count
 
-MOST_AXIS = 2**31 - 1  # as in Caffe, and what libraries of kernels take
-MOST_ELEMENTS = 2**48  # more than any machine holds; all arithmetic on bytes stays exact
+MOST_AXIS = 2**31 - 1  # as in Caffe, and the limit of kernel libraries
+MOST_ELEMENTS = 2**48  # more than any machine can store, and few enough that numbers of bytes stay exact
 
 
-def check_sizes(layer: Layer, shapes: Iterable[tuple[str, Sequence[int]]]) -> None:
-    """Raise ShapeError for an axis or a number of elements that is too large. shapes: (what it is, shape)."""
+def _check(layer: Layer, shapes: Iterable[tuple[str, Sequence[int]]]) -> None:
+    """Raise ShapeError if one of these (name, shape) has an axis that is too long, or too many elements."""
     for what, shape in shapes:
         if max(shape, default=0) > MOST_AXIS:
             axis = next(a for a, d in enumerate(shape) if d > MOST_AXIS)
@@ -30,17 +30,17 @@ def check_sizes(layer: Layer, shapes: Iterable[tuple[str, Sequence[int]]]) -> No
 
 
 def check_tops(layer: Layer, shapes: Sequence[Sequence[int]]) -> None:
-    """Raise ShapeError for tops that are too large."""
-    check_sizes(layer, ((f'top "{blob}"', shape) for blob, shape in zip(layer.param.top, shapes, strict=True)))
+    """Raise ShapeError if a top is too large."""
+    _check(layer, ((f'top "{blob}"', shape) for blob, shape in zip(layer.param.top, shapes, strict=True)))
 
 
 def check_params(layer: Layer) -> None:
-    """Raise ShapeError for parameters that are too large."""
-    check_sizes(layer, ((f"parameter {i}", request.shape) for i, request in enumerate(layer.params)))
+    """Raise ShapeError if a parameter is too large."""
+    _check(layer, ((f"parameter {i}", request.shape) for i, request in enumerate(layer.params)))
 
 
 def check_scratch(layer: Layer) -> None:
-    """Raise ShapeError for scratch of more elements than any machine holds."""
+    """Raise ShapeError if scratch has too many elements. Its axes may be of any length."""
     for scratch in layer.scratches.values():
         if count(scratch.shape) > MOST_ELEMENTS:
             raise layer.error(

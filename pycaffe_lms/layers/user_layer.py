@@ -1,6 +1,6 @@
-"""What a layer written in Python by the user sees: its base class, and bottoms, tops and parameters as host blobs.
+"""The interface for layers that users write in Python: their base class, and blobs with arrays on the host.
 
-Source of the surface: BVLC/caffe, python/caffe/_caffe.cpp, include/caffe/layers/python_layer.hpp.
+Source of the interface: BVLC/caffe, python/caffe/_caffe.cpp, include/caffe/layers/python_layer.hpp.
 """
 
 from __future__ import annotations
@@ -21,59 +21,59 @@ from ..vectors import BoolVec, RawBlobVec
 
 
 class HostBlob:
-    """A blob in the hands of a Python layer: `data` and `diff` are NumPy arrays of `shape`, on the host.
+    """A blob of a Python layer: `data` and `diff` are NumPy arrays of `shape`, on the host.
 
-    While the layer runs they are the net's own memory (`bind`); a bottom's data is read-only, because what a layer
-    wrote there would be lost for layers that run on the device. Else they are the layer's own zeros, or the parameter
-    itself. `reshape` of a top gives it new zeros, if the number of elements changes.
+    While the layer runs they are the net's memory (`bind`). A bottom's data is then read-only, because layers that run
+    on the device would not see what was written there. At other times they are zeros, or the net's parameter. If
+    `reshape` changes the number of elements, the arrays are new zeros.
     """
 
     def __init__(self, name: str, dtype: DTypeLike, shape: Sequence[int] = ()):
         self.name = name
         self.dtype = np.dtype(dtype)
-        self.parameter: Any = None  # the net's Blob, once there is one
+        self.parameter: Any = None  # the net's Blob, once the net has memory
         self._shape = checked_shape(shape, name)
         self._data: HostArray | None = None
         self._diff: HostArray | None = None
 
     def bind(self, data: HostArray | None = None, diff: HostArray | None = None) -> None:
-        """Show these arrays (None: nothing of the net's)."""
+        """Use these arrays of the net as `data` and `diff` (None: not the net's)."""
         self._data, self._diff = data, diff
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        """The shape that the net has for it."""
+        """Take over the net's shape; if it is new, the arrays are no longer the net's."""
         if self._shape != tuple(shape):
             self._shape = tuple(shape)
             self.bind()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers of elements along the axes; () for a scalar."""
+        """Return the numbers of elements along the axes; () for a scalar."""
         return self._shape
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self._shape)
 
     @property
     def num(self) -> int:
-        """The first axis of at most four; 1 if there is none. Raises ShapeError for more than four."""
+        """Return the length of the first axis, or 1 without axes. Raises ShapeError for more than four axes."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
-        """The second axis, as `num`."""
+        """Return the length of the second axis, as `num` does for the first."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
-        """The third axis, as `num`."""
+        """Return the length of the third axis, as `num` does for the first."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
-        """The fourth axis, as `num`."""
+        """Return the length of the fourth axis, as `num` does for the first."""
         return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:
@@ -95,7 +95,7 @@ class HostBlob:
 
     @property
     def data(self) -> HostArray:
-        """The values, of `shape`; read-only for a bottom in forward and backward, and for a top in backward."""
+        """Return the values, of `shape`: read-only for a bottom in forward and backward, and for a top in backward."""
         if self._data is None and self.parameter is not None:
             return cast(HostArray, self.parameter.data)
         if self._data is None:
@@ -108,7 +108,7 @@ class HostBlob:
 
     @property
     def diff(self) -> HostArray:
-        """The gradients, of `shape`, writable."""
+        """Return the gradients, of `shape`, writable."""
         if self._diff is None and self.parameter is not None:
             return cast(HostArray, self.parameter.diff)
         if self._diff is None:
@@ -120,7 +120,7 @@ class HostBlob:
         self.diff[...] = values
 
     def early_diff(self) -> HostArray | None:
-        """Return gradients that were read or written although none were bound."""
+        """Return the blob's own gradients, which user code read or wrote while the net had bound none; or None."""
         return self._diff
 
     def __repr__(self) -> str:
@@ -133,17 +133,17 @@ class BlobVec(vectors.BlobVec):
     dtype = np.dtype(np.float32)
 
     def add_blob(self, *shape: int) -> None:
-        """One more parameter, of zeros; `self.blobs[0].data[...] = values` in `setup` gives it other first values."""
+        """Add a parameter of zeros; `self.blobs[0].data[...] = values` in `setup` gives it other first values."""
         self.append(HostBlob(f"param {len(self)}", self.dtype, shape))
 
 
 class UserLayer:
     """`caffe.Layer`: base class of layers written in Python, for prototxt layers of `type: "Python"`.
 
-    Methods to write: `setup(bottom, top)` (once), `reshape(bottom, top)` (before every forward: call
-    `top[0].reshape(...)`), `forward(bottom, top)` and `backward(top, propagate_down, bottom)`. There are `param_str`,
-    `phase` (0 TRAIN, 1 TEST), and `blobs` (`self.blobs.add_blob(3, 4)` in `setup` makes a parameter). Gradients of
-    parameters are added to `self.blobs[i].diff`.
+    A subclass defines `setup(bottom, top)`, which runs once; `reshape(bottom, top)`, which runs before every forward
+    and calls `top[0].reshape(...)`; `forward(bottom, top)`; and `backward(top, propagate_down, bottom)`. It can read
+    `param_str` and `phase` (0 TRAIN, 1 TEST). `self.blobs.add_blob(3, 4)` in `setup` makes a parameter, whose gradient
+    backward adds to `self.blobs[i].diff`.
     """
 
     type = "Python"
@@ -161,10 +161,10 @@ class UserLayer:
         self.layer_param = layer_param
 
     def setup(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
-        """Called once, when the net is built: read `param_str`, check the blobs, add parameters."""
+        """Read `param_str`, check the blobs, add parameters. Called once, when the net is built."""
 
     def reshape(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
-        """Called when the net is built and before every forward: give each top its shape, `top[0].reshape(2, 3)`."""
+        """Give each top its shape, `top[0].reshape(2, 3)`. Called when the net is built and before every forward."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape(self, bottom, top)")
 
     def forward(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
@@ -172,5 +172,5 @@ class UserLayer:
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, bottom, top)")
 
     def backward(self, top: RawBlobVec[HostBlob], propagate_down: BoolVec, bottom: RawBlobVec[HostBlob]) -> None:
-        """Read `top[i].diff`, write `bottom[i].diff[...]` where propagate_down[i], add to `self.blobs[i].diff`."""
+        """Read `top[i].diff`, write `bottom[i].diff[...]` if propagate_down[i], add to `self.blobs[i].diff`."""
         raise NotImplementedError(f"{type(self).__name__} has no backward(self, top, propagate_down, bottom)")

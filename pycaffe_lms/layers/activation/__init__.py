@@ -1,1 +1,1 @@
-"""Activation layers: one value in, one value out; Dropout and Softmax among them."""
+"""Activation layers, Dropout and Softmax."""

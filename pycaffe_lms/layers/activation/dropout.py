@@ -11,13 +11,13 @@ from ..registry import register_layer
 
 @register_layer("Dropout")
 class DropoutLayer(RandomLayer):
-    """TRAIN: y = x / (1 - r) for a share 1 - r of the elements, x * 0 for the others (dropout_param.dropout_ratio r,
-    default 0.5; another choice in each forward). TEST: y = x.
+    """TRAIN: y = x * 0 with probability r (dropout_param.dropout_ratio, default 0.5), else x / (1 - r), drawn for each
+    element in each forward. TEST: y = x.
 
-    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. Backward reads nothing: the choice is a function
-    of `seed` (from the net) and of the number of forwards before, and is made again.
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. Backward reads no values: it draws again, because
+    the draws depend only on `seed` (from the net) and on the number of forwards before.
     Raises: LayerParamError for a ratio outside [0, 1).
-    Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; the generator is ours, the same on every device.
+    Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; with a generator that is the same on every device.
     """
 
     declares = Declaration(in_place=InPlace.ALLOWED, backward_reads=Reads.NONE, splits_over_batch=True)

@@ -15,9 +15,9 @@ from ..registry import register_layer
 
 
 class _Pointwise(Layer):
-    """One bottom, one top of its shape. `forward` and `gradient` queue a type's operations.
+    """One bottom, and one top of its shape. A subclass queues its operations in `forward` and `gradient`.
 
-    In place works for all: the net keeps the old value apart where a backward reads the bottom.
+    Any of them may run in place: if a backward reads the bottom, the net keeps that value elsewhere.
     """
 
     declares = Declaration(
@@ -35,11 +35,11 @@ class _Pointwise(Layer):
             self.gradient(io, io.top_diff[0], io.bottom_diff[0])
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        """Queue dx from dy, which may be the same memory."""
+        """Queue the operation that computes dx from dy; both may be the same memory."""
         raise AssertionError(f"{type(self).__name__} has no gradient")
 
     def log_of_base(self, base: float) -> float:
-        """ln(base), where -1 stands for e, as in the messages of Exp and Log."""
+        """Return ln(base); base -1 means e, as in exp_param and log_param. Raises LayerParamError."""
         if base == -1:
             return 1.0
         if not 0 < base < math.inf:
@@ -67,7 +67,7 @@ class AbsValLayer(_Pointwise):
 
 @register_layer("BNLL")
 class BNLLLayer(_Pointwise):
-    """y = log(1 + e^x) (binomial normal log likelihood), written so that no e^x overflows.
+    """y = log(1 + e^x) (binomial normal log likelihood), computed so that e^x does not overflow.
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
     Backward reads the bottom: dx = dy * e / (e + 1) with e = exp(min(x, 50)).
@@ -86,8 +86,8 @@ class ClipLayer(Masked, _Pointwise):
     """y = max(min, min(x, max)) (clip_param.min, clip_param.max; without a clip_param both are 0, as in Caffe).
 
     Bottom 0: x, any shape; NaN becomes `min`, as in Caffe. Top 0: y, the shape of x; may be in place.
-    Backward reads the bottom: dx = dy where min <= x <= max, both ends included, else 0; or saved bits, where the net
-    finds that no other layer's backward reads it.
+    Backward reads the bottom: dx = dy where min <= x <= max, both ends included, else 0; or saved bits, if the net
+    finds that no other layer's backward reads the bottom.
     Source: BVLC/caffe, src/caffe/layers/clip_layer.cpp.
     """
 
@@ -118,7 +118,7 @@ class ELULayer(_Pointwise):
     """y = max(x, 0) + alpha * (e^min(x, 0) - 1) (elu_param.alpha, default 1).
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top while alpha >= 0 (y > 0 exactly where x > 0), else the bottom:
+    Backward reads the top if alpha >= 0 (y > 0 exactly where x > 0), else the bottom:
     dx = dy * (1 where x > 0, else alpha + y, which is alpha * e^x).
     Source: BVLC/caffe, src/caffe/layers/elu_layer.cpp.
     """
@@ -166,7 +166,7 @@ class ExpLayer(_Pointwise):
 class LogLayer(_Pointwise):
     """y = log_base(shift + scale * x) (log_param: base -1, which means e; scale 1; shift 0).
 
-    Bottom 0: x, any shape. Top 0: y, the shape of x: -inf or NaN where there is no logarithm; may be in place.
+    Bottom 0: x, any shape. Top 0: y, the shape of x, -inf for the logarithm of 0, NaN of less; may be in place.
     Backward reads the bottom: dx = dy * scale / (ln(base) * (shift + scale * x)).
     Raises: LayerParamError for a base that is 1, or neither above 0 nor -1.
     Source: BVLC/caffe, src/caffe/layers/log_layer.cpp.
@@ -190,10 +190,10 @@ class LogLayer(_Pointwise):
 class PowerLayer(_Pointwise):
     """y = (shift + scale * x)^power (power_param: power 1, scale 1, shift 0).
 
-    Bottom 0: x, any shape. Top 0: y, the shape of x: NaN or infinite where there is no such power; may be in place.
-    With power or scale 0, y is a constant (1 for power 0, else shift^power), whatever x is.
-    Backward reads the bottom: dx = dy * scale * power * (shift + scale * x)^(power - 1); nothing where y is a constant
-    (dx = 0) or power is 1. Caffe divides y by shift + scale * x instead, which is NaN where that is 0.
+    Bottom 0: x, any shape. Top 0: y, the shape of x, NaN or infinite where the power does not exist; may be in place.
+    With power or scale 0, y is a constant (1 for power 0, else shift^power) that does not depend on x.
+    Backward reads the bottom: dx = dy * scale * power * (shift + scale * x)^(power - 1); no values if y is a constant
+    (dx = 0) or power is 1. Caffe divides y by shift + scale * x instead, which gives NaN where that is 0.
     Source: BVLC/caffe, src/caffe/layers/power_layer.cpp.
     """
 
@@ -203,7 +203,7 @@ class PowerLayer(_Pointwise):
         self.is_constant = options.power == 0 or options.scale == 0
         if self.is_constant or options.power == 1:
             self.declares = replace(self.declares, backward_reads=Reads.NONE)
-        with np.errstate(all="ignore"):  # 0 to a negative power is infinite, as for x
+        with np.errstate(all="ignore"):  # a shift of 0 to a negative power is infinite, as it is for x
             self.value = float(np.power(self.dtype.type(options.shift), self.dtype.type(options.power)))
 
     def forward_needs(self) -> Needs:
@@ -224,10 +224,10 @@ class PowerLayer(_Pointwise):
 
 @register_layer("Sigmoid")
 class SigmoidLayer(_Pointwise):
-    """y = 1 / (1 + e^-x), in float32 within a few units in the last place, however small.
+    """y = 1 / (1 + e^-x), accurate in float32 to a few units in the last place, even for tiny y.
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top: dx = dy * y * (1 - y), which for large x is as exact as y, a number near 1.
+    Backward reads the top: dx = dy * y * (1 - y). For large x, 1 - y has the rounding error of y.
     Source: BVLC/caffe, src/caffe/layers/sigmoid_layer.cpp.
     """
 

@@ -16,10 +16,10 @@ class PReLULayer(Layer):
     """y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared).
 
     Bottom 0: x, two axes or more, channels in axis 1. Top 0: y, the shape of x; may be in place.
-    Parameter 0: a, of shape (C), or without axes if shared; first 0.25 unless prelu_param.filler says otherwise.
+    Parameter 0: a, of shape (C), or () if shared; filled by prelu_param.filler, by default with 0.25.
     Backward reads x, and for the gradient of x also a: da_c (+)= sum of dy * x where x <= 0; dx = dy * (1 where x > 0,
     a_c where x <= 0).
-    Raises: ShapeError for fewer than two axes, or for other channels than the layer was set up with.
+    Raises: ShapeError for fewer than two axes, or if the number of channels is not that of set-up.
     Source: BVLC/caffe, src/caffe/layers/prelu_layer.cpp.
     """
 

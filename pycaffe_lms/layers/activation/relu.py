@@ -10,9 +10,9 @@ from ..registry import register_layer
 
 
 class _Rectifier(Masked):
-    """What ReLU and ReLU6 share; `setup` sets `slope`, that of negative values, and `mask_planes`."""
+    """What ReLU and ReLU6 share. `setup` of a subclass sets `slope` and `mask_planes`."""
 
-    slope: float  # of negative values
+    slope: float  # for negative values
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True, layout_agnostic=True)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
@@ -32,8 +32,8 @@ class ReLULayer(_Rectifier):
     """y = max(x, 0) + negative_slope * min(x, 0) (relu_param.negative_slope, default 0).
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top while negative_slope >= 0 (y > 0 exactly where x > 0), else the bottom; or saved bits, where
-    the net finds that no other layer's backward reads that value.
+    Backward reads the top if negative_slope >= 0 (y > 0 exactly where x > 0), else the bottom; or saved bits, if the
+    net finds that no other layer's backward reads that value.
     Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
     """
 
@@ -67,9 +67,9 @@ class ReLU6Layer(_Rectifier):
     """y = min(max(x, 0), 6) + negative_slope * min(x, 0) (relu6_param or relu_param; default 0).
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top while negative_slope >= 0 (0 < y < 6 exactly where 0 < x < 6), else the bottom; or saved
-    bits, where the net finds that no other layer's backward reads that value.
-    Raises: LayerParamError where the two messages give different slopes.
+    Backward reads the top if negative_slope >= 0 (0 < y < 6 exactly where 0 < x < 6), else the bottom; or saved bits,
+    if the net finds that no other layer's backward reads that value.
+    Raises: LayerParamError if the two messages give different slopes.
     Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
     """
 
