@@ -42,7 +42,7 @@ def conv_output(layer: Layer, spatial: Ints, kernel: Ints, stride: Ints, pad: In
 def _per_axis(
     layer: Layer, conv: ConvolutionParameter, axes: int, field: str, pair: tuple[str, ...], default: int | None
 ) -> Ints:
-    """Return the values of one repeated field, or of its _h/_w pair. `default` None: the field must be given."""
+    """Return the values of a repeated field, or of its _h/_w pair. default None: the field must be given."""
     values = tuple(getattr(conv, field))
     given = [name for name in pair if conv.HasField(name)]
     shape = f"{field.removesuffix('_size')}_shape"

@@ -146,7 +146,7 @@ def test_an_index_out_of_range_is_found(arrays, bad, dtype):
         ("Embed", _text(2, 3), [[[0, -1], [2, 2]]], 'blob "b0": index -1 at position 1 is not in 0..2'),
         ("Embed", _text(2, 3), [[[0, np.nan], [2, 2]]], 'blob "b0": index nan at position 1 is not in 0..2'),
         ("BatchReindex", "", [[[5], [6]], [1, 2, 1]], 'blob "b1": index 2 at position 1 is not in 0..1'),
-        ("BatchReindex", "", [np.zeros((0, 2)), [0]], "index 0 at position 0 is not there, for there are no rows"),
+        ("BatchReindex", "", [np.zeros((0, 2)), [0]], "index 0 at position 0 is not possible: there are no rows"),
     ],
 )
 def test_on_the_cpu_an_index_out_of_range_is_an_error(kind, text, bottoms, message):

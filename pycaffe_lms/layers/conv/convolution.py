@@ -29,15 +29,16 @@ from ..spatial import conv_output, kernel_fields
 class ConvolutionLayer(Layer):
     """y[o] = b[o] + sum over c, taps t of w[o, c, t] * x[c, position * stride - pad + t * dilation].
 
-    Bottoms: (items..., C, spatial...), all of one shape; `axis` is C's. Tops, one per bottom:
+    Bottoms: (items..., C, spatial...), all of one shape; C is axis `axis`. Tops, one per bottom:
     (items..., num_output, out...) with out = (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1, rounded down.
-    Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
+    Any number of spatial axes. `group` splits channels and outputs into groups; outputs of group i read only channels
+    of group i.
     Parameters: weights (num_output, C / group, kernel...), bias (num_output) unless bias_term is false.
     Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
-    kernel_shape, stride_shape, pad_shape: a value per spatial axis, in place of kernel_size, stride and pad.
-    `engine` and `force_nd_im2col` are accepted and change nothing.
-    Raises: LayerParamError for kernels, strides, groups or outputs that make no sense; ShapeError for bottoms that
-    differ, that are smaller than the kernel, or whose channels change after set-up.
+    kernel_shape, stride_shape, pad_shape: a value per spatial axis, instead of kernel_size, stride and pad.
+    `engine` and `force_nd_im2col` are accepted and have no effect.
+    Raises: LayerParamError for impossible kernels, strides, groups or outputs; ShapeError for bottoms that differ, that
+    are smaller than the kernel, or whose channels change after set-up.
     Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp. NdConvolution: chuckcho/video-caffe.
     """
 
@@ -50,7 +51,7 @@ class ConvolutionLayer(Layer):
         channels_last_params=frozenset({0}),
         prefers_half=True,
     )
-    rectifies = False  # runs together with the ReLU behind it
+    rectifies = False  # whether it applies a ReLU to its outputs
 
     def setup(self, bottom_shapes: Shapes) -> None:
         conv, shape = self.param.convolution_param, bottom_shapes[0]
@@ -74,7 +75,7 @@ class ConvolutionLayer(Layer):
             self.add_param((self.num_output,), conv.bias_filler)
 
     def groups(self) -> int:
-        """Into how many groups channels and outputs are split."""
+        """Return the number of groups into which channels and outputs are split."""
         return self.param.convolution_param.group
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
@@ -113,14 +114,14 @@ class ConvolutionLayer(Layer):
         return bool(ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype))
 
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return bool(ops.conv_half_plan(self._laid_out(bottom_shapes, top_shapes), self.dtype))
+        return bool(ops.conv_half_plan(self._geometry_in_memory(bottom_shapes, top_shapes), self.dtype))
 
-    def _laid_out(self, bottom_shapes: Shapes, top_shapes: Shapes) -> ConvGeometry:
+    def _geometry_in_memory(self, bottom_shapes: Shapes, top_shapes: Shapes) -> ConvGeometry:
         geometry = self._geometry(bottom_shapes[0], top_shapes[0])
         return replace(geometry, channels_last=True) if self.context.channels_last else geometry
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        geometry = self._laid_out(bottom_shapes, top_shapes)
+        geometry = self._geometry_in_memory(bottom_shapes, top_shapes)
         self.choose_operations(geometry, ops)
         adds, beside = None, None
         if self.by_products:
@@ -137,11 +138,11 @@ class ConvolutionLayer(Layer):
         self._declare_workspace()
 
     def _declare_workspace(self) -> None:
-        """For the bias's gradient, and for weights in the type of the images. After `planes` is set."""
+        """Request scratch for the bias's gradient and for weights in the images' type. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, gradients=Gradients.PARAMS)
-        if self.context.half and self.by_products:  # direct kernels take them as they are
+        if self.context.half and self.by_products:  # direct kernels read weights of the net's type
             shape = memory_shape(self.params[0].shape, self.context.channels_last)
             self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, gradients=Gradients.BOTTOMS)
 
@@ -160,7 +161,7 @@ class ConvolutionLayer(Layer):
         )
 
     def choose_operations(self, geometry: ConvGeometry, ops: Ops) -> None:
-        """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
+        """Choose direct kernels if each output reads one channel only, else matrix products; plan; request scratch."""
         self.by_products = not geometry.depthwise
         self.operation = ops.conv if self.by_products else ops.depthwise
         fused = {"bias": self.bias, "relu": self.rectifies, "half": self.context.half} if self.by_products else {}
@@ -183,7 +184,7 @@ class ConvolutionLayer(Layer):
         return sum(2 * count(top) * count(self.params[0].shape, 1) for top in top_shapes)
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
-        channels = self.params[0].shape[1]  # tensor cores take them in blocks
+        channels = self.params[0].shape[1]  # tensor cores multiply blocks of channels
         return 1.0, -(-channels // 32) * 32 / max(1, channels) * (1.5 if len(self.kernel) > 2 else 1.0)
 
     def forward(self, io: Pass) -> None:
@@ -212,16 +213,16 @@ class ConvolutionLayer(Layer):
                 self.operation.backward_data(self.plan, dy, weights, dx, work)
             if io.param_diff[0] is not None and not self.filter_beside:
                 self._backward_filter(io, x, dy, work, accumulate[0])
-            accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
+            accumulate = [True] * len(accumulate)  # add the gradients from later bottoms
 
     def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
-        """The gradient of the convolution itself; db (+)= its sums, unless db is None."""
+        """Return the gradient of the convolution's own outputs; db (+)= its sums per channel, unless db is None."""
         if db is not None:
             io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
         return dy
 
     def _weights(self, io: Pass) -> AnyArray:
-        """The weights as the plan takes them: in the order and type of the images."""
+        """Return the weights in the images' memory order and type, as the plan expects them."""
         if "weights" not in io.scratch:
             return io.param[0]
         io.ops.copy(io.param[0], io.scratch["weights"])
@@ -234,10 +235,10 @@ class ConvolutionLayer(Layer):
 @register_layer("DepthwiseConvolution")
 @register_layer("ConvolutionDepthwise")
 class DepthwiseConvolutionLayer(ConvolutionLayer):
-    """Convolution with a group per channel: an output sees one channel, output o channel o * C / num_output.
+    """Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down.
 
     Bottoms, tops, parameters (weights (num_output, 1, kernel...), bias), fields and needs are Convolution's; `group` is
-    C, written or not. Convolution with such a group is the same layer, and as fast.
+    C, and may be left out. Convolution with group C is the same layer, and as fast.
     Raises: as Convolution; LayerParamError for a group other than C.
     Source: yonghenglh6/DepthwiseConvolution (which writes group) and farmingyard/caffe-mobilenet (which does not).
     """
@@ -253,13 +254,14 @@ class DepthwiseConvolutionLayer(ConvolutionLayer):
 
 
 class FusedConvolutionLayer(Masked, ConvolutionLayer):
-    """y = max(convolution of x, 0), with the bias and ReLU applied where the sums are still at hand.
+    """y = max(convolution of x, 0) in one operation: bias and ReLU are applied as the sums are written.
 
-    Bottom: x. Top: y. Parameters and needs: the Convolution's, and backward reads y or saved bits. The gradient of y is
-    overwritten with that of the convolution's own value, whose buffer it is as well (both have one name).
+    Not a layer type of its own. Bottom: x. Top: y. Parameters and needs: those of Convolution; backward also reads y or
+    saved bits. Backward overwrites the gradient of y with that of the convolution's outputs: both are one buffer, since
+    the ReLU runs in place.
     """
 
-    # for the second pass would find the gradient of y overwritten
+    # no split backward: its second part would find the gradient of y overwritten
     declares = replace(ConvolutionLayer.declares, overwrites_top_diffs=True, split_backward=False)
 
     def __init__(self, param: LayerParameter, convolution: ConvolutionLayer):

@@ -1,4 +1,4 @@
-"""Deconvolution: the convolution operations with forward and backward-data exchanged."""
+"""Deconvolution: a convolution's operations with forward and backward_data exchanged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ class DeconvolutionLayer(ConvolutionLayer):
     """y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to
     y[o, i * stride - pad + t * dilation].
 
-    Bottoms: (items..., C, spatial...), all of one shape; `axis` is C's. Tops, one per bottom:
+    Bottoms: (items..., C, spatial...), all of one shape; C is axis `axis`. Tops, one per bottom:
     (items..., num_output, out...) with out = stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad.
-    Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
+    Any number of spatial axes. `group` splits channels and outputs into groups; outputs of group i read only channels
+    of group i.
     Parameters: weights (C, num_output / group, kernel...), bias (num_output) unless bias_term is false.
     Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
-    `engine` and `force_nd_im2col` are accepted and change nothing.
-    Raises: as Convolution; ShapeError also where pad leaves no output.
+    `engine` and `force_nd_im2col` are accepted and have no effect.
+    Raises: as Convolution; ShapeError also if pad leaves no output.
     Source: BVLC/caffe, src/caffe/layers/{base_conv,deconv}_layer.cpp.
     """
 
@@ -58,7 +59,7 @@ class DeconvolutionLayer(ConvolutionLayer):
         return replace(super()._geometry(top, bottom), channels=self.num_output, out_channels=self.channels)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        transposed = self._laid_out(bottom_shapes, top_shapes)
+        transposed = self._geometry_in_memory(bottom_shapes, top_shapes)
         items, channels, size = transposed.batch, self.num_output, transposed.in_size
         self.choose_operations(transposed, ops)
         self.planes = (items * size, channels, 1) if self.context.channels_last else (items, channels, size)
@@ -88,4 +89,4 @@ class DeconvolutionLayer(ConvolutionLayer):
                 self.gradient(io, dy, None, io.param_diff[1], accumulate[1])
             if io.param_diff[0] is not None:
                 self._backward_filter(io, dy, x, work, accumulate[0])
-            accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
+            accumulate = [True] * len(accumulate)  # add the gradients from later bottoms

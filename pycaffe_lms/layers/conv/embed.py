@@ -1,4 +1,4 @@
-"""Embed and BatchReindex: rows of a table, chosen by a blob of indices."""
+"""Embed and BatchReindex: a blob of indices chooses rows of a table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ from ..registry import register_layer
 
 
 class _Lookup(Layer):
-    """Rows by index. An index out of range is an error on the CPU; a device's values are not waited for, so there its
-    row is NaN, it teaches nothing, and the net warns once."""
+    """What Embed and BatchReindex share: they choose rows by index.
+
+    An index out of range is an error on the CPU. On a GPU forward does not wait for values: the row becomes NaN, gives
+    no gradient, and the net warns once.
+    """
 
     declares = Declaration(reports_device_errors=True)
-    found: HostArray | None = None  # of the host: (whether an index was out of range, its position, its value)
-    rows = 0
+    found: HostArray | None = None  # (whether an index was out of range, its position, its value)
+    rows = 0  # of the table
     fix_of_index: str
 
     def look_up(
         self, io: Pass, index: int, table: AnyArray, bias: AnyArray, rows: int, columns: int, indices: int
     ) -> None:
-        """Write the top: for every index of that bottom a row of `table`, plus bias (None: none)."""
+        """Write the top: a row of `table` for every index, plus bias (None: no bias).
+
+        Args:
+            index: the bottom that holds the indices.
+            rows, columns: the shape of `table`.
+            indices: the number of indices.
+        """
         if self.found is None:
             self.found = io.ops.outside_plan()
         self.rows, self._bottom = rows, self.param.bottom[index]
@@ -37,7 +46,7 @@ class _Lookup(Layer):
             return None
         self.found[0] = 0
         _, position, value = self.found.tolist()
-        there = f"in 0..{self.rows - 1}" if self.rows else "there, for there are no rows"
+        there = f"in 0..{self.rows - 1}" if self.rows else "possible: there are no rows"
         return self.error(
             f"index {value:.9g} at position {position:.0f} is not {there}",
             kind=DataError,
@@ -52,8 +61,8 @@ class EmbedLayer(_Lookup):
 
     Bottom 0: indices 0..input_dim-1, any shape, no gradient. Top 0: y, x's axes, then num_output.
     Parameters: W (input_dim, num_output); b (num_output) unless bias_term is false.
-    Indices are cut to integers. One that is out of range is an error on the CPU; elsewhere its row is NaN, no row of W
-    learns from it, and one warning names the layer.
+    Indices are truncated to integers. An index out of range is an error on the CPU; on a GPU its row is NaN, adds
+    nothing to W's gradient, and one warning names the layer.
     Backward reads the indices for W's gradient, nothing for b's.
     Raises: LayerParamError for num_output or input_dim 0.
     Source: BVLC/caffe, src/caffe/layers/embed_layer.cpp.
@@ -96,13 +105,13 @@ class EmbedLayer(_Lookup):
 
 @register_layer("BatchReindex")
 class BatchReindexLayer(_Lookup):
-    """y[i] = x[int(index[i])]: items of a batch chosen, repeated or left out.
+    """y[i] = x[int(index[i])]: chooses, repeats or leaves out items of a batch.
 
-    Bottom 0: x, one axis or more. Bottom 1: indices 0..N-1, one axis, no gradient. Top 0: y, as long as the indices,
-    then x's other axes. An index out of range is an error on the CPU; elsewhere its item is NaN and passes no gradient
-    on, and one warning names the layer.
-    Backward reads the indices; the gradients of an item that was taken more than once add up.
-    Raises: ShapeError where x has no axes, or the indices have not just one.
+    Bottom 0: x (N, ...). Bottom 1: indices 0..N-1, shape (M), no gradient. Top 0: y (M, ...).
+    An index out of range is an error on the CPU; on a GPU its item is NaN and passes on no gradient, and one warning
+    names the layer.
+    Backward reads the indices; gradients of an item that was chosen more than once are added up.
+    Raises: ShapeError if x has no axes, or the indices have not exactly one.
     Source: BVLC/caffe, src/caffe/layers/batch_reindex_layer.cpp (there an index out of range ends the program).
     """
 

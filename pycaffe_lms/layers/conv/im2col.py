@@ -1,4 +1,4 @@
-"""Im2col."""
+"""Im2col: the windows of a convolution as columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from ..spatial import conv_output, kernel_fields
 
 @register_layer("Im2col")
 class Im2colLayer(Layer):
-    """The windows that a convolution would see, as columns: y[c, tap, o] = x[c, o * stride + tap * dilation - pad].
+    """The windows that a convolution would read, as columns: y[c, tap, o] = x[c, o * stride + tap * dilation - pad].
 
-    Bottom 0: x, (items..., C, spatial...), where convolution_param.axis (default 1) is C's. Top 0: y, (items..., C *
-    taps, out...), channels outside, taps inside, the last axis's taps innermost; out as in Convolution; 0 outside of x.
-    Backward (each element's sum over the windows it is in) reads nothing. Other fields of convolution_param count for
-    nothing.
-    Raises: LayerParamError for kernels or strides that make no sense; ShapeError without spatial axes, when
-    their number changes after set-up, or where the kernel does not fit.
+    Bottom 0: x, (items..., C, spatial...); C is axis convolution_param.axis (default 1). Top 0: y, (items..., C * taps,
+    out...); along the axis of C * taps the last spatial axis of the kernel varies fastest and the channel slowest; out
+    as in Convolution. Outside of x, y is 0.
+    Backward sums each element's gradient over the windows that contain it; it reads no values. Other fields of
+    convolution_param have no effect.
+    Raises: LayerParamError for impossible kernels or strides; ShapeError without spatial axes, if their number changes
+    after set-up, or if the kernel does not fit.
     Source: BVLC/caffe, src/caffe/layers/im2col_layer.cpp.
     """
 
@@ -30,7 +31,9 @@ class Im2colLayer(Layer):
         axes = self.ndim - self.axis - 1
         if axes < 1:
             raise self.shape_error(
-                f"has shape {shape}: no spatial axes behind axis {self.axis}", bottom=0, fix="give (N, C, H, W), say"
+                f"has shape {shape}: no spatial axes behind axis {self.axis}",
+                bottom=0,
+                fix="give a bottom such as (N, C, H, W)",
             )
         self.kernel, self.stride, self.pad, self.dilation = kernel_fields(self, conv, axes)
 

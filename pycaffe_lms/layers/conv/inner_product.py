@@ -10,12 +10,12 @@ from ..registry import register_layer
 
 @register_layer("InnerProduct")
 class InnerProductLayer(Layer):
-    """y = x W' + b, or x W + b when `transpose`.
+    """y = x W' + b, or x W + b with `transpose`.
 
     Bottom 0: x, whose axes from `axis` on are flattened into K values. Top 0: x's axes before `axis`, then num_output.
-    Parameters: W (num_output, K), or (K, num_output) when `transpose`; b (num_output) unless bias_term is false.
+    Parameters: W (num_output, K), or (K, num_output) with `transpose`; b (num_output) unless bias_term is false.
     Backward reads: bottom 0 for W's gradient, W for the bottom's gradient, nothing for b's.
-    Raises: LayerParamError for num_output 0 or a bad axis; ShapeError when K changes after set-up.
+    Raises: LayerParamError for num_output 0 or an axis out of range; ShapeError if K is 0 or changes after set-up.
     Source: BVLC/caffe, src/caffe/layers/inner_product_layer.cpp.
     """
 

@@ -1,4 +1,4 @@
-"""Data: batches of a database of Datum records, read and transformed ahead by a thread.
+"""Data: batches of the Datum records in a database, which a thread reads and transforms ahead.
 
 Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 """
@@ -18,25 +18,26 @@ from ..base import Declaration, Layer, Pass, Runs, Shape, Shapes, between, exact
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
-_OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # moved to transform_param by the upgrade of old nets only
+_OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # only in old nets, whose upgrade moves them
 
 
 @register_layer("Data")
 class DataLayer(Layer):
-    """Records of data_param.source in key order, over and over.
+    """Records of the database data_param.source in the order of their keys, again and again.
 
     Top 0: (batch_size, channels, height, width) after transform_param. Top 1 (optional): labels, (batch_size).
-    Record k of a TRAIN net goes to rank k % solver_count. Random crops and mirrors depend only on the layer's seed and
-    the batch's number, so a resumed run sees what an uninterrupted one sees. data_param.prefetch batches wait.
-    Raises: DataError for an absent or damaged database (with the key), LayerParamError without batch_size.
+    In a TRAIN net rank k % solver_count gets record k. Random crops and mirrors depend only on the layer's seed and the
+    batch's number, so a resumed run gets the same batches as an uninterrupted one. data_param.prefetch batches are
+    prepared ahead.
+    Raises: DataError for a missing or damaged database (with the key); LayerParamError without source or batch_size.
     """
 
     declares = Declaration(bottoms=exactly(0), tops=between(1, 2), runs_on=Runs.HOST, no_backward=None)
 
     _shape: Shape
-    _batches: Any = None  # makes batch k; None: not opened
+    _batches: Any = None  # prepares batch k; None: not opened
     _prefetcher: Prefetcher
-    _next: Any = None  # a batch that was read for its shape, but not yet used
+    _next: Any = None  # a batch that was read for its shape but not used yet
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.data_param
@@ -44,11 +45,11 @@ class DataLayer(Layer):
             raise self.error("data_param.source is not set", fix="name the database folder")
         if p.batch_size == 0:
             raise self.error("data_param.batch_size is not set", fix="set batch_size to 1 or more")
-        self._passed_over("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
+        self._warn_of_unused("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
         self._start()
 
-    def _passed_over(self, message: str, *fields: str) -> None:
-        """Say which of these fields are given although nothing reads them, as in Caffe."""
+    def _warn_of_unused(self, message: str, *fields: str) -> None:
+        """Warn of those of these fields that are given: they have no effect, as in Caffe."""
         for field in fields:
             if getattr(self.param, message).HasField(field):
                 fix = f": write transform_param {{ {field} }}" if field in _OLD_FIELDS else ""
@@ -81,12 +82,12 @@ class DataLayer(Layer):
         self._prefetch(batches)
 
     def _prefetch(self, batches: Any) -> None:
-        """Make these batches from now on: the last line of `_open`."""
+        """Prepare these batches ahead from now on. `_open` calls it last."""
         depth = max(1, self.param.data_param.prefetch)
         self._batches, self._prefetcher = batches, Prefetcher(batches.produce, depth, ahead=self.context.reads_ahead)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        """The shape of the next batch (only a batch of one may change from record to record)."""
+        """Return the shapes of the next batch; they may change from record to record if batch_size is 1."""
         if self._shape[0] == 1 and self._next is None:
             self._next = self._prefetcher.next()
             self._shape = self._next[0].shape
@@ -99,7 +100,7 @@ class DataLayer(Layer):
             np.copyto(top, values)
 
     def state(self) -> dict[str, int]:
-        """batches: how many were used. seed: of the random transforms."""
+        """Return the number of batches used and the seed of the random transforms."""
         return {"batches": self._prefetcher.position - (self._next is not None), "seed": self._seed}
 
     def set_state(self, state: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""DummyData: tops filled by fillers."""
+"""DummyData: tops that fillers fill."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _V = TypeVar("_V")
 
 @register_layer("DummyData")
 class DummyDataLayer(Layer):
-    """Tops filled by dummy_data_param.data_filler: constant ones once, all others anew in every forward.
+    """Tops filled by dummy_data_param.data_filler: once by a constant filler, by others anew in every forward.
 
-    Tops: one or more, of shape (one for all, or one for each), or of num, channels, height and width, each once or
-    once per top. data_filler: none (constant 0), one for all, or one for each.
-    Draw k of top i depends on (`seed`, i, k) alone; `seed` comes from the net.
+    Tops: one or more, with shapes from `shape`, or from num, channels, height and width; each field is given once, or
+    once per top. data_filler: none (constant 0), one for all tops, or one per top.
+    Values of top i in forward k depend only on (`seed`, i, k); `seed` comes from the net.
     Raises: LayerParamError for another number of shapes or fillers, or a filler that cannot fill its top.
     Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
     """

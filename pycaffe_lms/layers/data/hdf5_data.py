@@ -1,4 +1,4 @@
-"""HDF5Data: batches of rows from listed HDF5 files, read ahead by a thread. HDF5Output: two blobs to an HDF5 file.
+"""HDF5Data: batches of rows from HDF5 files, which a thread reads ahead. HDF5Output: two blobs to an HDF5 file.
 
 Source: BVLC/caffe, src/caffe/layers/hdf5_data_layer.cpp, hdf5_output_layer.cpp (behaviour).
 """
@@ -17,14 +17,14 @@ from .data import DataLayer
 
 @register_layer("HDF5Data")
 class HDF5DataLayer(DataLayer):
-    """Rows of the HDF5 files that the text file hdf5_data_param.source lists, over and over.
+    """Rows of the HDF5 files that the text file hdf5_data_param.source lists, again and again.
 
-    Tops: one per dataset, named as the dataset, (batch_size, *shape of a row); integers become floats. Relative paths
-    in the list start at the working directory. Batches run across the ends of files. shuffle: another order of files,
-    and of rows within each, in every epoch; it depends only on the layer's seed and the epoch's number. Row k of a
-    TRAIN net goes to rank k % solver_count. data_param.prefetch batches (default 4) wait; one file is in memory.
-    Raises: LayerParamError without source or batch_size, or with a transform_param, which this layer has no use for;
-    DataError for a list or file that cannot be used; MissingDependency without h5py.
+    Tops: one per dataset, with its name, (batch_size, *shape of a row); integers become floats. Relative paths in the
+    list start at the working directory. A batch may contain rows of two files. shuffle: every epoch has another order
+    of files, and of rows within each; it depends only on the layer's seed and the epoch's number. In a TRAIN net rank
+    k % solver_count gets row k. data_param.prefetch batches (default 4) are prepared ahead; one file is in memory.
+    Raises: LayerParamError without source or batch_size, or with a transform_param, because this layer transforms
+    nothing; DataError for a list or file that cannot be used; MissingDependency without h5py.
     """
 
     declares = replace(DataLayer.declares, tops=at_least(1))
@@ -66,9 +66,9 @@ class HDF5DataLayer(DataLayer):
 class HDF5OutputLayer(Layer):
     """Writes its bottoms to the HDF5 file hdf5_output_param.file_name, as datasets "data" and "label".
 
-    Bottoms 0 and 1: any shapes with the same first dimension; fewer than four axes are filled up with ones, as in
-    Caffe. No tops, no gradient. Every forward adds its rows (Caffe's second forward fails). The file has its name once
-    the net is closed, dropped or the program ends; until then, what was there before stays.
+    Bottoms 0 and 1: any shapes with the same first dimension; missing axes up to four get length 1, as in Caffe. No
+    tops, no gradient. Every forward appends its rows (in Caffe the second forward fails). The file appears under its
+    name when the net is closed or deleted or the program ends; a file of that name stays unchanged until then.
     Raises: LayerParamError without file_name; ShapeError for bottoms of different first dimensions; DataError for a
     file that cannot be written; MissingDependency without h5py.
     """
@@ -86,7 +86,7 @@ class HDF5OutputLayer(Layer):
         path = self.param.hdf5_output_param.file_name
         if not path:
             raise self.error("hdf5_output_param.file_name is not set", fix="name the file to write")
-        load_h5py()  # its absence is better known now than after the first forward
+        load_h5py()  # fail now if it is missing, not after the first forward
         self._writer = HDF5Writer(path)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:

@@ -1,4 +1,4 @@
-"""ImageData: batches of the picture files that a text file lists, read and transformed ahead by a thread.
+"""ImageData: batches of the picture files that a text file lists; a thread reads and transforms them ahead.
 
 Source: BVLC/caffe, src/caffe/layers/image_data_layer.cpp (behaviour).
 """
@@ -16,13 +16,13 @@ from .data import DataLayer
 
 @register_layer("ImageData")
 class ImageDataLayer(DataLayer):
-    """Pictures of the list image_data_param.source (lines `path label`), over and over.
+    """Pictures of the list image_data_param.source (lines `path label`), again and again.
 
     Top 0: (batch_size, 3 or 1 by is_color, height, width), resized to new_height x new_width, then transform_param.
     Top 1: labels, (batch_size). Pictures of several sizes need new_height and new_width, crop_size or batch_size 1.
-    Every rank reads the whole list. In TRAIN the ranks draw different orders, starts (rand_skip) and crops. All draws
-    depend only on the layer's seed, the rank and the numbers of epoch and batch: a resumed run sees what an
-    uninterrupted one sees. data_param.prefetch batches (default 4) wait.
+    Every rank reads the whole list. In a TRAIN net ranks draw different orders, starts (rand_skip) and crops. All draws
+    depend only on the layer's seed, the rank and the numbers of epoch and batch: a resumed run gets the same batches as
+    an uninterrupted one. data_param.prefetch batches (default 4) are prepared ahead.
     Raises: LayerParamError for impossible fields; DataError for a list or picture that cannot be read (with the line);
     MissingDependency without OpenCV.
     """
@@ -43,7 +43,7 @@ class ImageDataLayer(DataLayer):
             raise self.error(
                 f"transform_param.{wrong} contradicts is_color: {str(p.is_color).lower()}", fix="keep is_color alone"
             )
-        self._passed_over("image_data_param", "scale", "mean_file", "crop_size", "mirror")
+        self._warn_of_unused("image_data_param", "scale", "mean_file", "crop_size", "mirror")
         self._start()
 
     def _open(self) -> None:

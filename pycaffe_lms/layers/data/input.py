@@ -1,4 +1,4 @@
-"""Input: tops that are filled from outside."""
+"""Input: tops that the program fills."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..registry import register_layer
 
 @register_layer("Input")
 class InputLayer(Layer):
-    """Tops become the net's inputs, in order.
+    """The net's inputs: the tops, in order.
 
-    Tops: one or more, of input_param.shape: one for all, or one for each; none leaves them empty, shape (0), until
-    they are reshaped.
+    Tops: one or more. input_param.shape: one for all tops, or one per top; without it they have shape (0) until they
+    are reshaped.
     Raises: LayerParamError for another number of shapes, or a negative dim.
     Source: BVLC/caffe, src/caffe/layers/input_layer.cpp.
     """

@@ -1,4 +1,4 @@
-"""MemoryData: batches of arrays, records or pictures that the program hands over.
+"""MemoryData: batches of arrays, records or pictures that the program gives to the layer.
 
 Source: BVLC/caffe, src/caffe/layers/memory_data_layer.cpp, python/caffe/_caffe.cpp (behaviour).
 """
@@ -25,12 +25,12 @@ _FIELDS = ("batch_size", "channels", "height", "width")
 
 @register_layer("MemoryData")
 class MemoryDataLayer(Layer):
-    """What `set_input_arrays`, `add_datums` or `add_images` handed over, in order, over and over.
+    """Items from `set_input_arrays`, `add_datums` or `add_images`, in order, again and again.
 
-    Top 0: (batch_size, channels, height, width). Top 1: labels, (batch_size), which Caffe makes (batch_size, 1, 1, 1)
-    at the first forward. transform_param acts on added records and pictures, not on arrays; its random draws depend
-    only on the layer's seed and on how often something was added before.
-    Raises: LayerParamError where a field is missing; DataError for data that do not fit, or for a forward without any.
+    Top 0: (batch_size, channels, height, width). Top 1: labels, (batch_size); Caffe reshapes them to (batch_size, 1, 1,
+    1) at the first forward. transform_param acts on added records and pictures, not on arrays; its random draws depend
+    only on the layer's seed and the number of additions before.
+    Raises: LayerParamError for a missing field; DataError for data that do not fit, or a forward without data.
     """
 
     declares = Declaration(bottoms=exactly(0), tops=exactly(2), runs_on=Runs.HOST, no_backward=None)
@@ -49,7 +49,7 @@ class MemoryDataLayer(Layer):
         self._labels: HostArray | None = None
         self._position = self._draws = 0
         self.seed = self.context.seed
-        self._waiting = False  # added data that no forward has reached the end of
+        self._waiting = False  # whether forwards have not yet used all added data
         try:
             self._transformer = DataTransformer(self.param.transform_param, self.phase, source="added data")
         except CaffeError as error:
@@ -70,10 +70,14 @@ class MemoryDataLayer(Layer):
         self._position = rows.stop % len(self._data)
         self._waiting &= self._position != 0
 
-    # -- handing over -----------------------------------------------------------------------------------------------
+    # -- data from the program --------------------------------------------------------------------------------------
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Use arrays as they are, without a copy, from the first item on: data (n, channels, height, width), labels
-        (n) or (n, 1, 1, 1), n a multiple of batch_size. Replaces what was there. Raises: DataError."""
+        """Use these arrays, without a copy, in place of the data before. Raises DataError.
+
+        Args:
+            data: (n, channels, height, width), n a multiple of batch_size.
+            labels: (n) or (n, 1, 1, 1).
+        """
         data, labels = np.asarray(data), np.asarray(labels)
         for what, array in (("data", data), ("labels", labels)):
             if array.dtype.kind not in "fiub":
@@ -94,9 +98,12 @@ class MemoryDataLayer(Layer):
         self._take(data, labels.reshape(-1))
 
     def add_datums(self, datums: Sequence[caffe_pb2.Datum]) -> None:
-        """Transform and use Datum messages, raw or encoded, n a multiple of batch_size (Caffe's AddDatumVector).
+        """Transform and use Datum messages, raw or encoded, a multiple of batch_size (Caffe's AddDatumVector).
 
-        Raises: DataError where data are still waiting or do not fit; LayerParamError for a crop that does not."""
+        Raises:
+            DataError: forwards have not used all data added before, or the messages do not fit.
+            LayerParamError: the crop does not fit.
+        """
         self._check_free("add data")
         t, arrays = self._transformer, []
         for i, datum in enumerate(datums):
@@ -107,10 +114,14 @@ class MemoryDataLayer(Layer):
         self._add(arrays, [datum.label for datum in datums])
 
     def add_images(self, images: Sequence[np.ndarray], labels: Sequence[int]) -> None:
-        """Transform and use pictures as OpenCV holds them: uint8 (H, W) or (H, W, channels), n a multiple of
-        batch_size (Caffe's AddMatVector). force_color and force_gray do not act on them.
+        """Transform and use pictures in OpenCV's form, a multiple of batch_size (Caffe's AddMatVector).
 
-        Raises: as `add_datums`."""
+        force_color and force_gray do not act on them. Raises the errors of `add_datums`.
+
+        Args:
+            images: uint8 arrays (H, W) or (H, W, channels).
+            labels: one per picture.
+        """
         self._check_free("add data")
         arrays = []
         for i, image in enumerate(images):
@@ -126,9 +137,12 @@ class MemoryDataLayer(Layer):
         self._add(arrays, labels)
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Change the batch size from the next forward on; data whose number does not fit are dropped.
+        """Change the batch size from the next forward on. Data are dropped if their number is not a multiple of it.
 
-        Raises: DataError while added data are waiting; LayerParamError for a size below 1."""
+        Raises:
+            DataError: forwards have not used all data added before.
+            LayerParamError: the size is below 1.
+        """
         self._check_free("change batch_size")
         if batch_size < 1:
             raise self.error(f"batch_size is {batch_size}", fix="use 1 or more")
@@ -178,7 +192,10 @@ class MemoryDataLayer(Layer):
 
     # -- resuming ---------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, int]:
-        """position: the next item, in data that the program hands over again before resuming. draws: of additions."""
+        """Return the position of the next item, the number of additions and the seed.
+
+        The program must give the layer the same data again before it resumes.
+        """
         return {"position": self._position, "draws": self._draws, "seed": self.seed}
 
     def set_state(self, state: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""WindowData: warped windows of pictures, for detection as in R-CNN, read ahead by a thread.
+"""WindowData: warped windows of pictures, for detection as in R-CNN, which a thread reads ahead.
 
 Source: BVLC/caffe, src/caffe/layers/window_data_layer.cpp (behaviour).
 """
@@ -19,15 +19,15 @@ from .data import DataLayer
 
 @register_layer("WindowData")
 class WindowDataLayer(DataLayer):
-    """Windows drawn at random from the window file window_data_param.source: background, then int(batch_size *
-    fg_fraction) of the foreground.
+    """Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size *
+    fg_fraction) foreground windows.
 
     Top 0: (batch_size, 3, crop_size, crop_size), blue, green, red: (pixel - mean) * scale, zero outside the picture.
     Top 1: classes, (batch_size), 0 for background. crop_mode "warp" stretches a window, "square" takes the square
-    around it; context_pad shows what lies around it. mean_file is used around its centre. crop_size, mirror, mean and
-    scale are those of transform_param; window_data_param.scale counts where transform_param has none.
-    Draws depend only on the layer's seed, the rank and the batch's number: a resumed run sees what an uninterrupted one
-    sees. Every rank draws from all windows. data_param.prefetch batches (default 4) wait.
+    around it; context_pad adds a border from the picture. Of mean_file the centre is used. crop_size, mirror, mean and
+    scale are those of transform_param; window_data_param.scale is used if transform_param has none.
+    Draws depend only on the layer's seed, the rank and the batch's number: a resumed run gets the same batches as an
+    uninterrupted one. Every rank draws from all windows. data_param.prefetch batches (default 4) are prepared ahead.
     Raises: LayerParamError for impossible fields; DataError for a file or picture that cannot be used;
     MissingDependency without OpenCV.
     """
@@ -40,7 +40,7 @@ class WindowDataLayer(DataLayer):
             raise self.error("window_data_param.source is not set", fix="name the window file")
         if p.batch_size == 0:
             raise self.error("window_data_param.batch_size is not set", fix="set batch_size to 1 or more")
-        self._passed_over("window_data_param", "mean_file", "crop_size", "mirror")
+        self._warn_of_unused("window_data_param", "mean_file", "crop_size", "mirror")
         if transform.crop_size == 0:
             raise self.error("has no crop_size", fix="set transform_param.crop_size, the size that windows get")
         if p.context_pad * 2 >= transform.crop_size:
@@ -92,14 +92,14 @@ class WindowDataLayer(DataLayer):
         return [self._shape, (self._shape[0],)]
 
     def _mean(self) -> np.ndarray | float:
-        """(3, 1, 1), (3, crop_size, crop_size), or 0."""
+        """Return the mean to subtract: shape (3, 1, 1) or (3, crop_size, crop_size), or 0. Raises DataError."""
         transform = self.param.transform_param
         if transform.mean_value:
             return np.broadcast_to(np.array(transform.mean_value, np.float32)[:, None, None], (3, 1, 1))
         if not transform.mean_file:
             return 0.0
         mean, size = load_mean(transform.mean_file), transform.crop_size
-        offset = (mean.shape[2] - size) // 2  # Caffe: of the width, for both axes
+        offset = (mean.shape[2] - size) // 2  # as in Caffe, the width's offset serves both axes
         if mean.shape[0] != 3 or offset < 0 or mean.shape[1] < offset + size:
             raise DataError(
                 f"the mean of shape {mean.shape} has no 3 x {size} x {size} at row and column {offset}",

@@ -1,4 +1,4 @@
-"""PriorBox."""
+"""PriorBox: default boxes of a feature map, for detection as in SSD."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from ..registry import register_layer
 
 @register_layer("PriorBox")
 class PriorBoxLayer(Layer):
-    """Boxes around every place of a feature map, as fractions of the picture: constants, made once.
+    """Boxes around every position of a feature map, as fractions of the picture: constants, computed once.
 
-    Place (h, w) has its centre at ((w + offset) * step_w, (h + offset) * step_h) pixels. Its boxes, for each min_size:
-    a square of min_size, a square of sqrt(min_size * max_size) where max_size is given, then for every aspect ratio r
-    other than 1 (and 1 / r, with flip) width min_size * sqrt(r), height min_size / sqrt(r). Sizes are cut to whole
-    pixels first, as in the fork (SSD512 writes 35.84 and was trained with 35).
-    Bottom 0: the feature map, (N, C, H, W). Bottom 1: the picture, 4 axes; only sizes count, so both gradients are 0.
+    The centre of position (h, w) is at pixel ((w + offset) * step_w, (h + offset) * step_h). Its boxes, for each
+    min_size: a square of side min_size; with max_size, a square of side sqrt(min_size * max_size); then for every
+    aspect ratio r other than 1 (with flip also 1 / r) a box min_size * sqrt(r) wide and min_size / sqrt(r) high. Sizes
+    are first truncated to whole pixels, as in the fork (SSD512 writes 35.84 and was trained with 35).
+    Bottom 0: the feature map, (N, C, H, W). Bottom 1: the picture, 4 axes. Only their sizes are read; both gradients
+    are 0.
     Top 0: (1, 2, H * W * boxes * 4): xmin, ymin, xmax, ymax of every box (within 0..1 with clip), then their variances.
-    Raises: LayerParamError for sizes, ratios, variances or steps that are missing, contradict or are not above 0;
-    ShapeError for bottoms without 4 axes, or of no pixels.
+    Raises: LayerParamError for sizes, ratios, variances or steps that are missing, contradict each other or are not
+    above 0; ShapeError for bottoms without 4 axes or without pixels.
     Source: weiliu89/caffe (SSD), src/caffe/layers/prior_box_layer.cpp.
     """
 
@@ -47,7 +48,7 @@ class PriorBoxLayer(Layer):
         self.sides = self._sides(box)
 
     def _pair(self, one: str, x: str, y: str) -> tuple[float, float] | None:
-        """Return (x, y) from the field for both or the fields for each; None where neither is given."""
+        """Return (x, y) from the field `one` for both, or from the fields `x` and `y`; None if none is given."""
         box = self.param.prior_box_param
         each = [name for name in (x, y) if box.HasField(name)]
         if box.HasField(one) and each:
@@ -61,7 +62,7 @@ class PriorBoxLayer(Layer):
         return (values[0], values[1]) if values else None
 
     def _sides(self, box: caffe_pb2.PriorBoxParameter) -> HostArray:
-        """Return (boxes, 2): width and height of the boxes of one place, in pixels."""
+        """Return the width and height, in pixels, of each box of one position: shape (boxes, 2)."""
         ratios = [1.0]
         for ratio in box.aspect_ratio:
             if all(abs(ratio - known) >= 1e-6 for known in ratios):
@@ -78,18 +79,18 @@ class PriorBoxLayer(Layer):
         for i, shape in enumerate(map(tuple, bottom_shapes)):
             if len(shape) != 4 or 0 in shape[2:]:
                 raise self.shape_error(f"has shape {shape}", bottom=i, fix="give bottoms (N, C, H, W) with pixels")
-        self.places = bottom_shapes[0][3], bottom_shapes[0][2]
+        self.positions = bottom_shapes[0][3], bottom_shapes[0][2]
         self.picture = self.image or (bottom_shapes[1][3], bottom_shapes[1][2])
-        return [(1, 2, self.places[0] * self.places[1] * self.sides.size * 2)]
+        return [(1, 2, self.positions[0] * self.positions[1] * self.sides.size * 2)]
 
     def rewrites(self, top: int) -> bool:
         return False
 
     def fill_once(self, top: int, array: HostArray) -> None:
         box, picture = self.param.prior_box_param, np.array(self.picture, np.float64)
-        steps = np.array(self.steps or picture / self.places)
-        h, w = np.indices(self.places[::-1]).reshape(2, -1)
-        centres = (np.stack([w, h], axis=1) + box.offset) * steps  # (places, 2)
+        steps = np.array(self.steps or picture / self.positions)
+        h, w = np.indices(self.positions[::-1]).reshape(2, -1)
+        centres = (np.stack([w, h], axis=1) + box.offset) * steps  # (positions, 2)
         boxes, variances = array[0].reshape(2, len(centres), len(self.sides), 4)
         boxes[..., :2] = (centres[:, None] - self.sides / 2) / picture
         boxes[..., 2:] = (centres[:, None] + self.sides / 2) / picture

@@ -1,4 +1,4 @@
-"""ROIPooling and PSROIPooling: a fixed number of cells of each region."""
+"""ROIPooling and PSROIPooling: they pool each region of a feature map into a fixed number of cells."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ..registry import register_layer
 
 
 class _BoxRegions(Layer):
-    """What both share: a map (N, C, H, W), regions (R, 5), the scale between their coordinates."""
+    """What both share: checks of the map (N, C, H, W), the regions (R, 5) and the scale, and the backward's form."""
 
     declares = Declaration(bottoms=exactly(2), ignores_force_backward=frozenset({1}), full_precision=frozenset({1}))
 
     def check_scale(self, scale: float) -> float:
+        """Return `scale`. Raises LayerParamError."""
         if not 0 < scale < 1 << 20:
             raise self.error(f"spatial_scale is {scale:g}", fix="give 1 / the stride of the feature map")
         return scale
 
     def check_shapes(self, bottom_shapes: Shapes) -> tuple[Shape, int]:
-        """(shape of the map, number of regions)."""
+        """Return (shape of the map, number of regions). Raises ShapeError."""
         x, rois = (tuple(s) for s in bottom_shapes)
         if len(x) != 4:
             raise self.shape_error(
@@ -38,7 +39,7 @@ class _BoxRegions(Layer):
         return x, rois[0]
 
     def backward_map(self, io: Pass) -> None:
-        """Queue the gradient of the map."""
+        """Queue the operation that computes the map's gradient."""
         raise AssertionError(f"{type(self).__name__} has no backward_map")
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
@@ -53,18 +54,18 @@ class _BoxRegions(Layer):
 
 @register_layer("ROIPooling")
 class ROIPoolingLayer(_BoxRegions):
-    """y = for each region, the maxima of its pooled_h x pooled_w cells; 0 for a cell that holds nothing.
+    """y = the maximum of each of the pooled_h x pooled_w cells of each region; 0 for an empty cell.
 
-    Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the number of the image, x1, y1,
-    x2, y2 in the picture's coordinates; times roi_pooling_param.spatial_scale and rounded they are the corner pixels,
-    both inclusive. Top 0: (R, C, pooled_h, pooled_w); R may be 0.
-    A region is at least 1 x 1 pixels. Its cells go from the floor of their start to the ceiling of their end, so
-    neighbours may share pixels, and are cut to the map. A region whose image is not in the batch, or whose numbers are
-    not finite, is empty.
+    Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the image's index, x1, y1, x2, y2 in
+    the picture's coordinates. Times roi_pooling_param.spatial_scale and rounded, they are the corner pixels, which
+    belong to the region. Top 0: (R, C, pooled_h, pooled_w); R may be 0.
+    A region is at least 1 x 1 pixels. A cell reaches from the floor of its start to the ceiling of its end, so
+    neighbours may share pixels; outside the map it is empty. So are all cells of a region whose image is not in the
+    batch, or whose numbers are not finite.
     Backward reads the regions and the saved index of each maximum; the regions get a gradient of zeros.
     Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
     Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/roi_pooling_layer.cpp (there an image out of range ends the
-    program on the CPU, and reads beyond the map on a GPU).
+    program on the CPU, and reads outside the map on a GPU).
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -90,18 +91,19 @@ class ROIPoolingLayer(_BoxRegions):
 
 @register_layer("PSROIPooling")
 class PSROIPoolingLayer(_BoxRegions):
-    """y = for each region, the averages of its g x g cells, each over channels of its own; 0 for a cell of nothing.
+    """y = the average of each of the g x g cells of each region, over channels that belong to the cell; 0 for an empty
+    cell.
 
-    Bottom 0: a feature map (N, D * g * g, H, W); channel (d * g + p) * g + q is looked at in cell (p, q) alone.
-    Bottom 1: regions (R, 5) or (R, 5, 1, 1): the number of the image, x1, y1, x2, y2 in the picture's coordinates.
+    Bottom 0: a feature map (N, D * g * g, H, W); channel (d * g + p) * g + q is read for output d of cell (p, q) only.
+    Bottom 1: regions (R, 5) or (R, 5, 1, 1): the image's index, x1, y1, x2, y2 in the picture's coordinates.
     Top 0: (R, D, g, g), D = psroi_pooling_param.output_dim, g = group_size; R may be 0.
-    A region goes from round(x1) * spatial_scale to (round(x2) + 1) * spatial_scale, and is at least 0.1 pixels long.
-    Its cells go from the floor of their start to the ceiling of their end, and are cut to the map. A region whose
-    image is not in the batch, or whose numbers are not finite, is empty.
+    A region reaches from round(x1) * spatial_scale to (round(x2) + 1) * spatial_scale, and is at least 0.1 pixels long;
+    y likewise. A cell reaches from the floor of its start to the ceiling of its end; outside the map it is empty. So
+    are all cells of a region whose image is not in the batch, or whose numbers are not finite.
     Backward reads the regions, which get a gradient of zeros.
     Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
-    Source: daijifeng001/caffe-rfcn, src/caffe/layers/psroi_pooling_layer.cu (there an image out of range reads beyond
-    the map).
+    Source: daijifeng001/caffe-rfcn, src/caffe/layers/psroi_pooling_layer.cu (there an image out of range reads
+    outside the map).
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
