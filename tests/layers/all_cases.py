@@ -1,4 +1,4 @@
-"""Every layer case of this folder's `test_*.py` files: their CASES (any device) and HOST_CASES (the host alone)."""
+"""Collect every layer case of this folder's `test_*.py` files: CASES (any device) and HOST_CASES (the host only)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _READERS = {
 
 @cache
 def gather(name: str) -> tuple[tuple[str, Case], ...]:
-    """(id, case) of each list `name`, in the order of the files."""
+    """Return (id, case) of each list `name`, in the order of the files."""
     middle, found = "" if name == "CASES" else "host-", []
     for module in pkgutil.iter_modules(tests.layers.__path__):
         if module.name.startswith("test_") and module.name not in _READERS:
@@ -52,13 +52,13 @@ def all_cases() -> tuple[tuple[str, Case], ...]:
 
 
 def runnable_cases() -> tuple[tuple[str, Case], ...]:
-    """All but those whose SOURCE is a file that their own tests write."""
+    """Return all cases but those whose SOURCE is a file that their own tests write."""
     return tuple((name, case) for name, case in all_cases() if "SOURCE" not in case.text)
 
 
 @cache
 def learning_cases() -> tuple[tuple[str, Case], ...]:
-    """Those of the runnable cases that have a gradient."""
+    """Return those runnable cases that have a gradient."""
     return tuple((name, case) for name, case in runnable_cases() if Run(case).learns)
 
 

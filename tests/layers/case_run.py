@@ -1,4 +1,4 @@
-"""Runs one case again and again from the same start, with any value spoilt or changed between forward and backward."""
+"""Run one case repeatedly from the same start, with any value spoilt or changed between forward and backward."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Run:
         return self.tops
 
     def backward(self, top_diffs, **options) -> dict[tuple[str, int], np.ndarray]:
-        """{("bottom" or "param", index): gradient} of everything that is propagated."""
+        """Return {("bottom" or "param", index): gradient} of everything that is propagated."""
         bottoms, params = self.bench.backward([None if d is None else np.array(d) for d in top_diffs], **options)
         found = {("bottom", i): g for i, g in enumerate(bottoms) if g is not None}
         return found | {("param", i): g for i, g in enumerate(params) if g is not None}
 
     def top_diffs(self) -> list[np.ndarray]:
-        """Fixed random gradients of the tops."""
+        """Return fixed random gradients of the tops."""
         rng = np.random.default_rng(99)
         return [rng.normal(size=s) for s in self.bench.top_shapes]
 
@@ -65,7 +65,7 @@ class Run:
         bench.propagate_down, bench.param_propagate = pick("bottom", self._all[0]), pick("param", self._all[1])
 
     def targets(self) -> list[tuple[str, int]]:
-        """Everything that has a gradient."""
+        """Return everything that has a gradient."""
         self.wants()
         return [("bottom", i) for i, f in enumerate(self.bench.propagate_down) if f] + [
             ("param", i) for i, f in enumerate(self.bench.param_propagate) if f
@@ -73,7 +73,7 @@ class Run:
 
 
 def spoil(array: np.ndarray) -> None:
-    """NaN in every float, -1 in every signed integer."""
+    """Write NaN into every float, -1 into every signed integer."""
     array.reshape(-1).view(np.uint8)[...] = 0xFF
 
 
@@ -84,7 +84,7 @@ def spoilt(shape, dtype) -> np.ndarray:
 
 
 def spoil_undeclared(run: Run) -> None:
-    """Between forward and backward: NaN in all that backward did not declare, also in what it is handed as None."""
+    """Spoil, between forward and backward, all that backward did not declare, also what it gets as None."""
     bench, layer = run.bench, run.layer
     needs = layer.backward_needs(list(bench.propagate_down), list(bench.param_propagate))
     groups = ((bench._bottom, needs.bottoms), (bench._top, needs.tops), (bench._param, needs.params))
@@ -99,7 +99,7 @@ def spoil_undeclared(run: Run) -> None:
 
 
 def hand_over_poison(run: Run, method: str) -> None:
-    """What the bench leaves out (None) becomes NaN of the same shape, so that a layer cannot just test for None."""
+    """Give backward NaN arrays in place of None, so that a layer cannot just test for None."""
     bench, inner = run.bench, getattr(run.layer, method)
 
     def wrapped(io):
@@ -116,7 +116,7 @@ def hand_over_poison(run: Run, method: str) -> None:
 
 
 def disturb(array: np.ndarray, high: int | None = None) -> None:
-    """Other values that stay legal: labels below `high`, else values of the same array, floats also larger."""
+    """Write other legal values: labels below `high`, else values of the same array, floats also larger."""
     if high is not None:
         array[...] = (array + 1) % high
         return

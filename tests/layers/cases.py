@@ -1,4 +1,4 @@
-"""One line per way to run a layer, so that the same list can be run in every type and on every device."""
+"""Describe ways to run a layer, one line each, so that one list runs in every type and on every device."""
 
 from __future__ import annotations
 

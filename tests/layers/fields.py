@@ -1,4 +1,4 @@
-"""Which parameter messages a layer type reads, and which of their fields its cases set."""
+"""Find which parameter messages a layer type reads, and which of their fields its cases set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES = {  # layer_param's fields that hold a layer's own settings: name -> d
 
 @cache
 def messages_of(cls: type[Layer]) -> tuple[str, ...]:
-    """The `xxx_param` fields that the source of a layer class, or of one it is built on, names; and its own."""
+    """Return the `xxx_param` fields that the source of a layer class or of its bases names, and the type's own."""
     bases = [c for c in cls.__mro__ if issubclass(c, Layer) and c is not Layer]
     named = {word for c in bases for word in re.findall(r"\b\w+_param\b", inspect.getsource(c))}
     own = f"{cls.type}Parameter"
@@ -28,7 +28,7 @@ def messages_of(cls: type[Layer]) -> tuple[str, ...]:
 
 
 def fields_set(text: str) -> set[tuple[str, str]]:
-    """(message field, field) of everything that the inside of a `layer { }` sets."""
+    """Return (message field, field) of everything that the inside of a `layer { }` sets."""
     message = text_format.Parse(text, caffe_pb2.LayerParameter())
     return {
         (outer.name, inner.name)
@@ -39,7 +39,7 @@ def fields_set(text: str) -> set[tuple[str, str]]:
 
 
 def with_field(text: str, message: str, inner: str) -> str:
-    """The inside of a `layer { }` with more fields in one of its messages."""
+    """Return the inside of a `layer { }` with more fields in one of its messages."""
     layer = text_format.Parse(text, caffe_pb2.LayerParameter())
     text_format.Merge(inner, getattr(layer, message))
     getattr(layer, message).SetInParent()

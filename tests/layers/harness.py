@@ -1,4 +1,4 @@
-"""Runs one layer alone, on the CPU or a GPU, and checks its gradient. Shares no code with the net or the planner.
+"""Run one layer alone, on the CPU or a GPU, and check its gradient. Shares no code with the net or the planner.
 
 Everything a layer was not promised is poison: outputs and scratch start as NaN, and what `backward_needs` did not ask
 for is None. So an undeclared read fails here, and an unwritten element shows as NaN.
@@ -104,7 +104,7 @@ class LayerBench:
         }
 
     def rematerialize(self):
-        """The tops again, as after the last `forward`; what that wrote is spoilt first, but for scratch that is kept.
+        """Compute the tops of the last `forward` again, after spoiling what it wrote, except scratch that is kept.
         Returns (tops, scratch that forward writes for backward)."""
         d, layer, needs = self.device, self.layer, self.layer.remat_needs()
         spare = {i for i in range(len(self._top)) if i not in layer.shares_data()}
@@ -125,7 +125,7 @@ class LayerBench:
         return [d.get(t) for t in self._top], {n: d.get(self.scratch[n]) for n in written}
 
     def forward(self, bottoms):
-        """Tops (NumPy) from bottoms. Parameters are `self.params` (NumPy; running statistics come back changed)."""
+        """Return the tops (NumPy), given the bottoms. Running statistics in `self.params` (NumPy) change."""
         read = sorted(self.layer.declares.dynamic_shape_bottoms)
         if read:
             try:
@@ -159,7 +159,7 @@ class LayerBench:
         return [d.get(t) for t in self._top]
 
     def backward(self, top_diffs, *, accumulate=None, param_diffs=None):
-        """(bottom diffs, parameter diffs); None where not propagated. A top diff may be None (all zeros)."""
+        """Return (bottom diffs, parameter diffs); None where not propagated. A top diff may be None (all zeros)."""
         d = self.device
         needs = self.layer.backward_needs(list(self.propagate_down), list(self.param_propagate))
         shared = self.layer.shares()

@@ -119,7 +119,7 @@ every_case = pytest.mark.parametrize("case", as_params(CASES))
 
 
 def results(case, dtype, device, last):
-    """Every array that forward and backward make, all gradients added to something where they are parameters'."""
+    """Return every array that forward and backward compute; parameters' gradients are added to given ones."""
     bench = _bench(case, dtype, device, last)
     bench.params = [np.abs(p) + np.asarray(0.25, dtype) for p in bench.params]  # a running variance is positive
     start = [np.array(p) for p in bench.params]

@@ -77,14 +77,14 @@ def _set_by_cases() -> dict[str, set]:
 
 
 def _kin(type_name: str, message: str) -> list[str]:
-    """Types that read a message by the same code: a common class names it."""
+    """Return the types that read a message by the same code: a common class names it."""
     readers = {c for c in LAYERS[type_name].__mro__ if issubclass(c, Layer) and message in messages_of(c)}
     return [t for t, cls in LAYERS.items() if readers & set(cls.__mro__)]
 
 
 @cache
 def _texts() -> dict[Path, str]:
-    """The strings of every test file but this one."""
+    """Return the strings of every test file but this one."""
     found = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         if path != Path(__file__):
@@ -94,8 +94,10 @@ def _texts() -> dict[Path, str]:
 
 
 def _mentioned(type_name: str, message: str, field: str) -> bool:
-    """Whether a test file writes the field in prototxt, in a file that is about this type and message. What all data
-    layers do with transform_param is tested in tests/data."""
+    """Return whether a test file about this type and message writes the field in prototxt.
+
+    What all data layers do with transform_param is tested in tests/data.
+    """
     written = re.compile(rf"\b{field}\s*[:{{]")
     about = re.compile(rf"\b{type_name}\b")
     if message == "transform_param":
@@ -133,7 +135,7 @@ def _is_filler(field) -> bool:
 
 
 def _with_field(wanted):
-    """(type's first case, message, field) for every type and field that `wanted(field)` chooses."""
+    """Return (type's first case, message, field) for every type and field that `wanted(field)` chooses."""
     for name, cls in sorted(LAYERS.items()):
         cases = [c for _, c in runnable_cases() if c.type == name and 0 not in c.shapes[:1]]
         for message in messages_of(cls) if cases else ():
@@ -171,7 +173,7 @@ NO_SUCH_PARAMETER = {  # nothing to fill
 
 @pytest.mark.parametrize("cases, message, field", list(_with_field(_is_filler)))
 def test_a_filler_reaches_a_parameter(cases, message, field):
-    """In one of the type's cases at least: others may have no bias, say."""
+    """In at least one of the type's cases: others may have no bias, for example."""
     if (cases[0].type, message, field) in NO_SUCH_PARAMETER:
         return
     fillers = []

@@ -59,7 +59,7 @@ CASES: list[Case] = [
 
 
 def reference(x, w, b, param, axis):
-    """The definition, output by output."""
+    """Compute the definition, output by output."""
     n_axes = x.ndim - axis - 1
     x = x.reshape(-1, *x.shape[axis:])
     fields = {}

@@ -48,7 +48,7 @@ CASES: list[Case] = [
 
 
 def reference(x, w, b, layer):
-    """The definition: every input adds its kernel to the outputs."""
+    """Compute the definition: every input adds its kernel to the outputs."""
     items = x.reshape(-1, *x.shape[layer.axis :])
     sizes = zip(items.shape[2:], layer.stride, layer.kernel, layer.dilation, layer.pad, strict=True)
     out = [s * (n - 1) + d * (k - 1) + 1 - 2 * p for n, s, k, d, p in sizes]

@@ -90,7 +90,7 @@ LARGE = [
 
 
 def _run(operation, g, put, get, dtype, accumulate=False):
-    """y, dx, dw from fixed random arrays."""
+    """Return y, dx, dw from fixed random arrays."""
     rng = np.random.default_rng(9)
     x = rng.normal(size=(g.batch, g.channels, *g.in_spatial)).astype(dtype)
     dy = rng.normal(size=(g.batch, g.out_channels, *g.out_spatial)).astype(dtype)
@@ -182,7 +182,7 @@ def test_backward_reads_only_what_it_declares(needs):
 
 
 def _block(name, bottom, channels, outputs, stride):
-    """MobileNet's: a depthwise and a pointwise convolution, each with BatchNorm, Scale and ReLU."""
+    """Return MobileNet's block: a depthwise and a pointwise convolution, each with BatchNorm, Scale and ReLU."""
     by_channel = nets.unit(f"{name}_dw", bottom, channels, extra=f"group: {channels} stride: {stride}")
     return by_channel + nets.unit(f"{name}_pw", f"{name}_dw", outputs, 1)
 

@@ -1,4 +1,4 @@
-"""Dropout: the generator's published answers, the share that is kept, and the same choice in both directions."""
+"""Dropout: the generator's published numbers, the share that is kept, and the same draws in both directions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_philox_known_answers():
 
 
 def plain(x, ratio, seed, draw):
-    """The definition, one element at a time."""
+    """Compute the definition, one element at a time."""
     y = []
     for i, v in enumerate(x.ravel().tolist()):
         block = [np.array([c], np.uint64) for c in (i // 4, 0, draw & 0xFFFFFFFF, draw >> 32)]

@@ -111,7 +111,7 @@ def arrays(request):
 
 
 def test_indices_are_cut_and_one_out_of_range_gives_nan_and_teaches_nothing(arrays):
-    """On every device, of the operations themselves."""
+    """The operations themselves, on every device."""
     put, get, ops = arrays.put, arrays.get, arrays.ops
     index, w, b = (put(np.array(a, float)) for a in (OUTSIDE, [[1, 2], [3, 4], [5, 6]], [10, 20]))
     y, dw = put(np.zeros((8, 2))), put(np.zeros((3, 2)))
@@ -150,7 +150,7 @@ def test_an_index_out_of_range_is_found(arrays, bad, dtype):
     ],
 )
 def test_on_the_cpu_an_index_out_of_range_is_an_error(kind, text, bottoms, message):
-    """Caffe's checks in batch_reindex_layer.cpp; Embed's are in its debug build alone."""
+    """As in Caffe's batch_reindex_layer.cpp; for Embed only Caffe's debug build checks."""
     bench = LayerBench(kind, text, tuple(np.shape(b) for b in bottoms))
     with pytest.raises(DataError) as caught:
         bench.forward(bottoms)
@@ -242,7 +242,7 @@ layer { name: "out" type: "Power" bottom: "e" top: "y" power_param { scale: 3 } 
 
 @pytest.mark.parametrize("lms", [False, True], ids=["", "lms"])
 def test_under_force_backward_only_a_backward_that_reaches_the_indices_is_an_error(lms):
-    """In Caffe AllowForceBackward holds for Embed's bottom, and its Backward checks that nobody asks."""
+    """In Caffe force_backward applies to Embed's bottom, and Backward fails if that gradient is wanted."""
     more = {"device": SimDevice(1 << 20), "lms": LMSConfig(threshold_kb=0)} if lms else {}
     net = Net(text_format.Parse(FORCED, caffe_pb2.NetParameter()), phase=0, **more)
     net.forward()

@@ -19,7 +19,7 @@ every_case = pytest.mark.parametrize("case", as_params(CASES))
 
 
 def _runs(wanted):
-    """Parametrised over the cases that `wanted(case)` chooses."""
+    """Parametrise a test over the cases that `wanted(case)` chooses."""
     return pytest.mark.parametrize("case", as_params((n, c) for n, c in CASES if wanted(c)))
 
 
@@ -116,7 +116,7 @@ _CHOOSERS = {"BatchReindex"}  # bottom 1 chooses from bottom 0, so an empty batc
 
 
 def _emptied(case):
-    """The case's shapes with no items: the batch axis is 0 in every bottom that has as many items as the first."""
+    """Return the case's shapes without items: the batch axis is 0 where a bottom has as many items as the first."""
     if case.type in _CHOOSERS:
         return (case.shapes[0], (0,))
     axis = _BATCH_AXIS.get(case.type, 0)
@@ -129,7 +129,7 @@ def _can_be_empty(case):
 
 
 def _run_empty(case):
-    """Forward and backward of no items; the error if the layer refuses them."""
+    """Run forward and backward of no items; return the error if the layer refuses them."""
     try:
         run = Run(case, shapes=_emptied(case))
     except CaffeError as error:

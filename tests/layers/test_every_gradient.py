@@ -24,7 +24,7 @@ def _tolerance(case):
 
 
 def _start(case):
-    """A run on smooth ground: probabilities for the loss that takes a logarithm of them."""
+    """Return a run whose loss is smooth: with probabilities for a loss that takes their logarithm."""
     run = Run(case, in_place=False)
     if case.type == "MultinomialLogisticLoss":
         run.bottoms[0] = np.exp(run.bottoms[0]) / 8
@@ -32,7 +32,7 @@ def _start(case):
 
 
 def _directions(rng, size):
-    """Directions to walk along: single elements, then all elements at once."""
+    """Return directions for the differences: single elements, then all elements at once."""
     for i in rng.permutation(size)[:_ELEMENTS]:
         yield f"element {i}", np.eye(1, size, i)[0]
     if size > _ELEMENTS:

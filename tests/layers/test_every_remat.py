@@ -1,4 +1,4 @@
-"""Every case of every layer: what a replay makes is what the forward made, to the bit, and parameters stay."""
+"""Every case of every layer: rematerialized tops are bit-identical to forward's, and parameters do not change."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ OUTPUT = (
 
 @pytest.mark.parametrize("place", PLACES)
 def test_every_forward_adds_its_rows(place, source, tmp_path):
-    """Under training too, where the layer has no gradient to give."""
+    """In training too, where the layer computes no gradient."""
     path = tmp_path / "out.h5"
     solver = make(_net(source, "false") + "\n" + OUTPUT.replace("OUT_SOURCE", str(path)), place)
     expected = []
@@ -200,7 +200,7 @@ def test_impossible_outputs(text, shapes, kind, words, tmp_path):
 # -- sentences: integers in, one word each ----------------------------------------------------------------------------
 @needs_shared
 def test_a_language_model_learns_from_integers(tmp_path):
-    """The recurrent model of the captioning example, made small: three tops of integers, padded by -1."""
+    """A small version of the captioning example's recurrent model: three tops of integers, padded by -1."""
     folder = SHARED / "material" / "lstm_lm"
     text = (folder / "lstm_language_model.prototxt").read_text().split("\n", 1)[1]  # all but its name
     text = re.sub(r'source: "[^"]*"', f'source: "{tmp_path}/list"', text)

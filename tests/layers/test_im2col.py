@@ -32,7 +32,7 @@ CASES: list[Case] = [
 
 
 def reference(x, layer):
-    """y, window by window."""
+    """Return y, computed window by window."""
     planes, inputs, kernel, stride, pad, dilation, out = layer.size
     x, y = x.reshape(planes, *inputs), np.zeros((planes, *kernel, *out))
     for tap in np.ndindex(*kernel):

@@ -1,4 +1,4 @@
-"""Layers that can save bits: with them the same values and gradients, and nothing else is read."""
+"""Layers that can save bits: values and gradients are the same with bits, and backward reads nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers declare to read is all they read, and they do read it.
+"""Check that layers read all that they declare to read, and nothing else.
 
 Honest: NaN in everything that backward did not declare changes no gradient to the bit; the same for forward.
 Minimal: other values in one declared array change something, for each target that is propagated alone, in at least one
@@ -57,7 +57,7 @@ def _high(run, kind, i):
 
 
 def _declared_for_backward(run):
-    """{(kind, index or name): array} of what backward reads for the wanted targets."""
+    """Return {(kind, index or name): array} of what backward reads for the wanted targets."""
     bench, layer = run.bench, run.layer
     needs = layer.backward_needs(list(bench.propagate_down), list(bench.param_propagate))
     found = {("bottom", i): bench._bottom[i] for i in needs.bottoms}
@@ -71,12 +71,12 @@ _FIRST_STATES = {"RNN", "LSTM"}  # as in Caffe the gradient of a first state is 
 
 
 def _alone(need, found):
-    """Whether the array shares memory with no other declared one: else two would change at once."""
+    """Return whether the array shares no memory with another declared one, which would change with it."""
     return not any(k != need and np.shares_memory(a, found[need]) for k, a in found.items())
 
 
 def _backward_use(case):
-    """{(target, need): whether other values there change the gradient} of one case."""
+    """Return {(target, need): whether other values there change the gradient} for one case."""
     run, use = Run(case), {}
     for target in run.targets():
         run.wants(only=target)
@@ -97,7 +97,7 @@ def _backward_use(case):
 
 
 def _forward_use(case):
-    """{need: whether other values there change a top or a parameter} of one case."""
+    """Return {need: whether other values there change a top or a parameter} for one case."""
     run, use = Run(case), {}
     needs = run.layer.forward_needs()
     for kind, indices in (("bottom", needs.bottoms), ("param", needs.params)):
@@ -114,7 +114,7 @@ def _forward_use(case):
 
 
 def _unused(cases, use_of):
-    """{type: {need: why not}} declared by some case, of use in none."""
+    """Return {type: {need: why not}} of what some case declares but no case uses."""
     declared, used = defaultdict(set), defaultdict(set)
     for _, case in cases:
         for need, changes in use_of(case).items():

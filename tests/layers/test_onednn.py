@@ -19,7 +19,7 @@ CONVOLUTIONS = [(n, c) for n, c in runnable_cases() if c.type in ("Convolution",
 
 
 class Libraries(HostArrays):
-    """The CPU as nets have it."""
+    """The CPU's libraries, as nets have them."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 
 def gradients(tuning: Tuning) -> tuple[float, dict, list]:
-    """(loss, gradients of the parameters, plans of the convolutions) of one iteration of NET."""
+    """Return (loss, gradients of the parameters, plans of the convolutions) of one iteration of NET."""
     net = Net(parse_net(NET).message, 0, device=CpuDevice(), seed=3, tuning=tuning)
     rng = np.random.default_rng(5)
     net.blobs["data"].data = rng.standard_normal((6, 3, 19, 17), dtype=np.float32)

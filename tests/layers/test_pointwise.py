@@ -109,7 +109,7 @@ def test_an_empty_batch_has_an_empty_gradient(case):
 
 
 def _run(type_, text, xs, dtype=np.float32):
-    """(y, dx for dy = 1), with x's derivative wherever the layer has one."""
+    """Return (y, dx for dy = 1); dx is None if the layer has no backward."""
     bench = LayerBench(type_, text, ((len(xs),),), dtype=dtype)
     (y,) = bench.forward([xs])
     (dx,), _ = bench.backward([np.ones(len(xs))]) if bench.propagate_down[0] else ((None,), ())

@@ -103,7 +103,7 @@ def test_only_what_is_wanted_is_written(down, learn):
 
 
 def test_backward_may_overwrite_the_top_diff():
-    """In place the two diffs are the same memory; the data the layer reads is kept apart by the net."""
+    """In place the two diffs are the same memory; the net keeps the data that the layer reads elsewhere."""
     bench = LayerBench("PReLU", "", ((3, 2, 4),))
     x, dy = np.random.default_rng(6).normal(size=(2, 3, 2, 4))
     bench.forward([x])

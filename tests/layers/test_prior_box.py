@@ -29,7 +29,7 @@ def priors(text, shapes=SHAPES, dtype=np.float64):
 
 
 def loops(sides, shapes, steps, offset=0.5, picture=None):
-    """Coordinates of all boxes, place by place."""
+    """Return the coordinates of all boxes, position by position."""
     (_, _, h, w), (_, _, height, width) = shapes
     width, height = picture or (width, height)
     out = []

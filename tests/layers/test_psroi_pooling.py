@@ -30,7 +30,7 @@ CASES: list[Case] = [
 
 
 def reference(x, dy, rois, cells, scale):
-    """(y, dx) as defined; coordinates in x's type, sums in float64."""
+    """Return (y, dx) as defined; coordinates in x's type, sums in float64."""
     kind, (images, channels, height, width) = x.dtype.type, x.shape
     outputs, rois = channels // cells**2, rois.reshape(-1, 5)
     y, dx = np.zeros((len(rois), outputs, cells, cells)), np.zeros(x.shape)

@@ -48,7 +48,7 @@ def net(tmp_path):
 
 
 def test_forward_backward_and_reshape(net):
-    """Three in a row multiply by 1000, both ways, at every shape."""
+    """Three layers in a row multiply by 1000, in both directions, at every shape."""
     n = net(
         "force_backward: true\n"
         + inputs(data=(10, 9, 8))
@@ -160,7 +160,7 @@ NETS = {
 )
 @pytest.mark.parametrize("kind", NETS)
 def test_the_same_bits_with_large_model_support(tmp_path, kind, more, orders):
-    """In the middle of a net, with shapes that change anywhere: CPU, device, and LMS in several stream orders."""
+    """In the middle of a net whose shapes change anywhere: CPU, device, and LMS in several stream orders."""
     feed = ("x", "y") if "Input" in NETS[kind] else ()
     expected = train(tmp_path, NETS[kind], 7, feed=feed, more=more)
     assert len(set(expected[0])) == 7
@@ -277,7 +277,7 @@ def test_what_people_write(net, where, phase):
 
 @pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
 def test_a_gradient_out_of_nothing(net, where):
-    """A loss layer without loss_weight that pays no heed to its top's gradient runs under force_backward, as in Caffe:
+    """A loss layer without loss_weight that ignores its top's gradient runs under force_backward, as in Caffe:
     the gradient of half the mean squared distance is the difference over the number of items."""
     device = None if where == "cpu" else SimDevice(64 << 20)
     text = "force_backward: true\n" + inputs(x=(2, 300), y=(2, 300)) + layer("ten", "Tenfold", "x")

@@ -42,7 +42,7 @@ def _bottoms(bench, seed=0, cont=CONT):
 
 
 def _small(rng, shapes):
-    """Inputs that do not saturate wide layers."""
+    """Return inputs that do not saturate wide layers."""
     return [rng.normal(size=shapes[0]) * 0.1, rng.integers(2, size=shapes[1]) * 1.0]
 
 
@@ -80,7 +80,7 @@ def _sums(weight, values):
 
 
 def _expected(kind, bottoms, params, static, states):
-    """(outputs, last states) of a layer whose first states are `states` (N, D) each."""
+    """Return (outputs, last states) of a layer whose first states are `states` (N, D) each."""
     x, cont, params = bottoms[0], bottoms[1], list(params)
     w_x, b = params[:2]
     w_s = params[2] if static else None
@@ -111,7 +111,7 @@ def _expected(kind, bottoms, params, static, states):
 @pytest.mark.parametrize(("steps", "items"), [(4, 3), (1, 3), (3, 1), (1, 1)])
 @pytest.mark.parametrize("kind", STATES)
 def test_forward(kind, steps, items, static, expose, needs_backward):
-    """Two forwards: the second goes on from the states of the first, or from those it is given."""
+    """The second of two forwards begins with the last states of the first, or with given ones."""
     bench = _bench(kind, steps, items, static, expose, needs_backward=needs_backward, phase=int(not needs_backward))
     states = [np.zeros((items, D))] * STATES[kind]
     for seed in range(2):
@@ -127,7 +127,7 @@ def test_forward(kind, steps, items, static, expose, needs_backward):
 
 @pytest.mark.parametrize("kind", STATES)
 def test_steps_one_by_one_are_the_steps_at_once(kind):
-    """And where cont is 0 the past is forgotten."""
+    """And where cont is 0 the states before have no effect."""
     whole, single = _bench(kind), _bench(kind, steps=1)
     bottoms = _bottoms(whole)
     expected = whole.forward(bottoms)[0]
@@ -139,7 +139,7 @@ def test_steps_one_by_one_are_the_steps_at_once(kind):
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
 def _start_again(bench):
-    """The states before the first forward: not zero, so that their part in gradients is seen."""
+    """Set the states before the first forward: not zero, so that their part in gradients is seen."""
     rng = np.random.default_rng(5)
     for name in bench.layer.states:
         if name in bench.scratch:
@@ -197,7 +197,7 @@ def test_gradients_of_exposed_states_alone_are_none(kind):
 
 @pytest.mark.parametrize("kind", STATES)
 def test_each_gradient_alone_is_that_of_all(kind):
-    """With what `backward_needs` asks for it, and no more."""
+    """With only the data that `backward_needs` names for it."""
     full = _bench(kind, static=True)
     bottoms = _bottoms(full)
     full.forward(bottoms)
@@ -266,7 +266,7 @@ def test_parameters(kind, static, shapes):
 
 @pytest.mark.parametrize("kind", STATES)
 def test_steps_and_items_may_change(kind):
-    """The parameters know of neither."""
+    """The parameters depend on neither."""
     bench = _bench(kind)
     bench.reshape(_shapes(kind, steps=2, items=2))
     bottoms = _bottoms(bench)

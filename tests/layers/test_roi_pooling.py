@@ -20,7 +20,7 @@ def _text(h=2, w=3, scale=0.25):
 
 
 def _regions(rng, shapes):
-    """A map, and regions inside and beyond it; a small step changes neither images (their fraction is cut) nor
+    """Return a map, and regions inside and outside it; a small step changes neither images (their fraction is cut) nor
     rounded corners."""
     n, _, height, width = shapes[0]
     count = shapes[1][0]
@@ -48,7 +48,7 @@ def _nearest(value):
 
 
 def reference(x, rois, pooled, scale):
-    """(y, the index of each maximum) as defined."""
+    """Return (y, the index of each maximum) as defined."""
     kind, (images, channels, height, width) = x.dtype.type, x.shape
     rois = rois.reshape(-1, 5)
     y, where = np.zeros((len(rois), channels, *pooled), x.dtype), np.full((len(rois), channels, *pooled), -1)

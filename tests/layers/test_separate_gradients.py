@@ -1,5 +1,5 @@
-"""Layers that may make the gradients of their parameters and those of their bottoms in two passes: each pass reads what
-it declares for its half alone, and both together make what one pass makes, to the bit."""
+"""Split backward: a layer computes the gradients of its parameters and of its bottoms in two passes. Each pass
+reads only what it declares, and both together give the bits of one pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = [(n, c) for n, c in CASES if {kind for kind, _ in Run(c).targets()} == {"
 
 
 def _half(run: Run, makes: Gradients, **options) -> dict:
-    """Gradients of one pass, with NaN in all that it did not declare, and without scratch that serves the other."""
+    """Return the gradients of one pass, with NaN in all that it did not declare, without the other's scratch."""
     bench, flags = run.bench, (run.bench.propagate_down, run.bench.param_propagate)
     if makes is Gradients.PARAMS:
         bench.propagate_down = tuple(False for _ in flags[0])
@@ -51,7 +51,7 @@ def test_which_layers_say_that_they_may():
 )
 @pytest.mark.parametrize("case", as_params(BOTH))
 def test_two_passes_make_the_bits_of_one(case, makes):
-    """In either order: each half begins with a forward of its own, so that what the other needed is spoilt for it."""
+    """In either order: each pass begins with its own forward, so that what the other needs is spoilt."""
     whole = Run(case)
     whole.forward()
     expected = whole.backward(whole.top_diffs())
@@ -81,7 +81,7 @@ def test_gradients_of_parameters_are_added_alike(case):
 
 
 def test_scratch_that_a_half_does_not_declare_is_missed():
-    """The tests above find a layer that uses what it said serves the other half."""
+    """The tests above find a layer that uses scratch declared for the other pass."""
     case = next(c for _, c in BOTH if c.type == "Convolution" and "sums" in Run(c).layer.scratches)
     run = Run(case)
     run.forward()

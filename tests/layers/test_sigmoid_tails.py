@@ -27,12 +27,12 @@ def device(request):
 
 
 def _least(device):
-    """The distance of the smallest numbers: kernels on a GPU take those below 2^-126 for 0."""
+    """Return the distance of the smallest numbers: kernels on a GPU treat those below 2^-126 as 0."""
     return 2.0 ** (-149 if device.name == "cpu" else -126)
 
 
 def _assert_rounded(device, found, expected, scale=None, factor=1):
-    """|found - expected| is a few units in the last place of `scale` (default: of `expected`)."""
+    """Assert that |found - expected| is a few units in the last place of `scale` (default: of `expected`)."""
     assert np.isfinite(found).all()
     bound = ROUNDINGS * np.abs(expected if scale is None else scale) + 4 * factor * _least(device)
     error = np.abs(np.asarray(found, np.float64).ravel() - expected)

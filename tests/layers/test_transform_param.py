@@ -1,4 +1,4 @@
-"""Every field of transform_param on every source that takes it, against plain loops; draws that nothing disturbs."""
+"""Every field of transform_param on every source that has it, against plain loops; draws depend on the seed alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def png(picture):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The same pictures as databases, raw and encoded, and as files with a list."""
+    """Write the same pictures as databases, raw and encoded, and as files with a list."""
     path = tmp_path_factory.mktemp("transform")
     raw = [(b"%02d" % k, encode_datum(p, k)) for k, p in enumerate(PICTURES)]
     write_lmdb(path / "lmdb", raw)
@@ -69,7 +69,7 @@ WHOLE_PICTURES = [s for s in SOURCES if s != "WindowData"]
 
 
 def run(kind, transform, folder, phase=TRAIN, batches=1, depth=4, seed=0, out=(3, *SIZE), pause=0.0, pictures=PICTURES):
-    """[(data, labels)] of some batches."""
+    """Return [(data, labels)] of some batches."""
     text = SOURCES[kind].replace("FOLDER", str(folder)).replace("DEPTH", str(depth))
     for name, size in zip(("CHANNELS", "HEIGHT", "WIDTH"), out, strict=True):
         text = text.replace(name, str(size))
@@ -124,7 +124,7 @@ def test_every_field_against_plain_loops(kind, mean, phase, folder):
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_draws_repeat_by_the_seed_alone(kind, folder):
-    """Neither the number of batches that wait, nor who is faster, nor mean and scale change crops and mirrors."""
+    """Crops and mirrors do not depend on the batches read ahead, the threads' speed, mean or scale."""
     text, out = "crop_size: 5 mirror: true", (3, 5, 5)
     seen = [d for d, _ in run(kind, text, folder, batches=5, out=out)]
     assert len({d.tobytes() for d in seen}) == 5, "every batch is drawn anew"

@@ -49,7 +49,7 @@ class Euclidean(caffe.Layer):
 
 
 class EarlyGradient(Euclidean):
-    """Writes its gradient in forward already; backward has nothing left to do."""
+    """Writes its gradient in forward; backward does nothing."""
 
     def forward(self, bottom, top):
         super().forward(bottom, top)
@@ -81,7 +81,7 @@ class Weight(caffe.Layer):
 
 
 class Settings(caffe.Layer):
-    """Shows what it was set up with."""
+    """Keeps what it was set up with."""
 
     def setup(self, bottom, top):
         self.value = json.loads(self.param_str)["value"]
@@ -149,7 +149,7 @@ class Positive(caffe.Layer):
 
 
 class PlusOneInPlace(caffe.Layer):
-    """Changes its first column only: what is not written must be what was there."""
+    """Changes its first column only: the rest must keep its values."""
 
     def setup(self, bottom, top):
         pass
