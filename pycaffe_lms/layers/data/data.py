@@ -40,13 +40,18 @@ class DataLayer(Layer):
     _next: Any = None  # a batch that was read for its shape but not used yet
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        p = self.param.data_param
-        if not p.source:
-            raise self.error("data_param.source is not set", fix="name the database folder")
-        if p.batch_size == 0:
-            raise self.error("data_param.batch_size is not set", fix="set batch_size to 1 or more")
+        self._check_source("data_param", "the database folder")
         self._warn_of_unused("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
         self._start()
+
+    def _check_source(self, message: str, what: str) -> None:
+        """Raise LayerParamError unless this message has a source, which names `what`, and a batch_size above 0."""
+        p = getattr(self.param, message)
+        if not p.source:
+            raise self.error(f"{message}.source is not set", fix=f"name {what}")
+        if p.batch_size == 0:
+            state = "0" if p.HasField("batch_size") else "not set"
+            raise self.error(f"{message}.batch_size is {state}", fix="set batch_size to 1 or more")
 
     def _warn_of_unused(self, message: str, *fields: str) -> None:
         """Warn of those of these fields that are given: they have no effect, as in Caffe."""

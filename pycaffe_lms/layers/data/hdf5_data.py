@@ -30,16 +30,12 @@ class HDF5DataLayer(DataLayer):
     declares = replace(DataLayer.declares, tops=at_least(1))
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        p = self.param.hdf5_data_param
         if self.param.HasField("transform_param"):
             raise self.error(
                 "does not transform data, but has a transform_param",
                 fix="remove transform_param and store the values as the net takes them",
             )
-        if not p.source:
-            raise self.error("hdf5_data_param.source is not set", fix="name the text file that lists the HDF5 files")
-        if p.batch_size == 0:
-            raise self.error("hdf5_data_param.batch_size is not set", fix="set batch_size to 1 or more")
+        self._check_source("hdf5_data_param", "the text file that lists the HDF5 files")
         self._start()
 
     def _open(self) -> None:

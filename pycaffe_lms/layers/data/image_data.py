@@ -31,10 +31,7 @@ class ImageDataLayer(DataLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.image_data_param
-        if not p.source:
-            raise self.error("image_data_param.source is not set", fix="name the file that lists the pictures")
-        if p.batch_size == 0:
-            raise self.error("image_data_param.batch_size is 0", fix="set batch_size to 1 or more")
+        self._check_source("image_data_param", "the file that lists the pictures")
         if (p.new_height > 0) != (p.new_width > 0):
             given, missing = ("new_height", "new_width") if p.new_height else ("new_width", "new_height")
             raise self.error(f"has {given} but no {missing}", fix=f"add {missing}, or remove {given}")

@@ -36,10 +36,7 @@ class WindowDataLayer(DataLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p, transform = self.param.window_data_param, self.param.transform_param
-        if not p.source:
-            raise self.error("window_data_param.source is not set", fix="name the window file")
-        if p.batch_size == 0:
-            raise self.error("window_data_param.batch_size is not set", fix="set batch_size to 1 or more")
+        self._check_source("window_data_param", "the window file")
         self._warn_of_unused("window_data_param", "mean_file", "crop_size", "mirror")
         if transform.crop_size == 0:
             raise self.error("has no crop_size", fix="set transform_param.crop_size, the size that windows get")
