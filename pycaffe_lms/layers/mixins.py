@@ -31,7 +31,7 @@ class RandomLayer(Layer):
 
     @property
     def random(self) -> bool:
-        """Whether it draws random numbers at all. After `setup`."""
+        """Return whether the layer draws random numbers at all. After `setup`."""
         return True
 
     def next_key(self) -> dict[str, Sequence[int]]:
@@ -62,7 +62,7 @@ class Masked(Layer):
 
     @property
     def quicker_with_bits(self) -> bool:
-        """Whether a GPU is faster with the bits. After `declare`."""
+        """Return whether a GPU is faster with the bits. After `declare`."""
         return False
 
     def mask_words(self, top_shape: Shape) -> int:
