@@ -6,7 +6,7 @@
 from .conv import convolution, deconvolution, embed, im2col, inner_product
 
 # normalisation
-from .norm import batch_norm, bn, lrn, mvn, normalize, scale
+from .norm import batch_norm, lrn, mvn, normalize, scale
 
 # pooling
 from .pooling import pooling, spp, upsample
@@ -38,7 +38,7 @@ from .shape import (
 from .detection import prior_box, roi_pooling
 
 # loss
-from .loss import accuracy, euclidean_loss, log_loss, margin_loss, sigmoid_loss, smooth_l1_loss, softmax_loss
+from .loss import accuracy, distance_loss, log_loss, margin_loss
 
 # data
 from .data import data, dummy_data, hdf5_data, image_data, input, memory_data, window_data

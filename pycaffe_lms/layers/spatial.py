@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from ..ops.geometry import conv_output_size
 from ..proto.caffe_pb2 import ConvolutionParameter
-from .base import Layer
+from .base import Layer, Shapes
 
 Ints = tuple[int, ...]
 
@@ -91,3 +91,14 @@ def shape_field(layer: Layer, message: Message, field: str, axes: int) -> Ints:
             fix=f"give {field} one `dim:`, or {axes}",
         )
     return values * axes if len(values) == 1 else values
+
+
+def check_images(layer: Layer, bottom_shapes: Shapes, what: str) -> None:
+    """Raise ShapeError for a bottom of other than 4 axes. what: that which works on 4 axes, such as "pooling"."""
+    for i, shape in enumerate(bottom_shapes):
+        if len(shape) != 4:
+            raise layer.shape_error(
+                f"has shape {tuple(shape)}, but {what} works on 4 axes (items, channels, height, width)",
+                bottom=i,
+                fix="reshape the bottom to 4 axes",
+            )

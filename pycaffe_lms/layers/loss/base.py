@@ -1,14 +1,15 @@
-"""What the loss layers share: the check of the batch, loss_param's normalisation, scratch, labels."""
+"""What loss layers share: the check of the batch, the normalisation that loss_param chooses, scratch, labels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Shapes, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, Ops, Shapes, count, exactly
 
 FULL, VALID, BATCH_SIZE = (
     caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE")
@@ -16,14 +17,18 @@ FULL, VALID, BATCH_SIZE = (
 
 
 class LossLayer(Layer):
-    """Scores and labels in, one number out; its weight is 1 unless the prototxt says otherwise."""
+    """A layer whose top 0 is one number, of loss weight 1 unless the prototxt says otherwise.
+
+    Unless a subclass says otherwise there are two bottoms, of which the second (labels) gets no gradient, and backward
+    reads all bottoms.
+    """
 
     declares = Declaration(
         bottoms=exactly(2), is_loss=True, no_backward=frozenset({1}), ignores_force_backward=frozenset({1})
     )
 
     def check_batch(self, bottom_shapes: Shapes) -> int:
-        """The size of the batch. Raises ShapeError unless the bottoms have the same first axis."""
+        """Return the number of items. Raises ShapeError unless all required bottoms have the same first axis."""
         first = tuple(bottom_shapes[0])
         for i, shape in enumerate(bottom_shapes[: self.declares.bottoms.least]):
             if not shape:
@@ -37,7 +42,7 @@ class LossLayer(Layer):
         return first[0]
 
     def read_normalization(self, default: int) -> None:
-        """`ignore_label` and the mode of loss_param; `default` where neither of its two fields is set."""
+        """Read ignore_label and the mode of loss_param: `default` unless normalization or normalize is set."""
         loss = self.param.loss_param
         self.has_ignore, self.ignore = loss.HasField("ignore_label"), loss.ignore_label
         self.mode = default
@@ -47,33 +52,49 @@ class LossLayer(Layer):
             self.mode = VALID if loss.normalize else BATCH_SIZE
 
     def normalizer(self, outer: int, inner: int) -> int:
-        """Z before its floor of 1; -1: the number of labels that are not ignored, counted on the device."""
-        if self.mode == VALID:
-            return -1 if self.has_ignore else outer * inner
-        return {FULL: outer * inner, BATCH_SIZE: outer}.get(self.mode, 1)
+        """Return the number Z to divide by, before it is raised to 1. -1: count the labels that are not ignored."""
+        if self.mode == VALID and self.has_ignore:
+            return -1
+        return {FULL: outer * inner, VALID: outer * inner, BATCH_SIZE: outer}.get(self.mode, 1)
 
     def loss_scratch(self, norm: bool = False) -> None:
-        """`work` for the partial sums of the loss and, if wanted, `norm` that backward divides by."""
+        """Ask for `work`, the partial sums of the loss, and, if wanted, for `norm`, the number backward divides by."""
         self.scratch("work", (2 * LOSS_BLOCKS,), dtype=np.float64, lives=Lives.CALL, backward=False)
         if norm:
-            self.scratch("norm", (1,), dtype=np.float64, lives=self.saved())
+            self.scratch("norm", (1,), dtype=np.float64, lives=self.saved_if_needed)
 
-    def saved(self) -> Lives:
-        """SAVED where backward will read it, else CALL: forward writes it in any case."""
-        return Lives.SAVED if self.context.needs_backward else Lives.CALL
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.loss_scratch()
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset(range(len(propagate_down))) if any(propagate_down) else frozenset())
+
+
+class OneLabelLossLayer(LossLayer):
+    """A loss of N items of C scores each (bottom 0) that have one label each (bottom 1)."""
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
+        if count(labels, 1) != 1:
+            raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
+        self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
+        self._class_labels = Labels(1, self.size[1])
+        return [()]
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Bottom `bottom` holds labels, which are cut to integers: 0 to classes - 1 name a class, `ignore` may stand for
-    none. Any other makes what the layer computes NaN."""
+    """Says that bottom `bottom` holds labels: after truncation to integers 0 to classes - 1, or `ignore`.
+
+    Where there is any other label, what the layer computes is NaN.
+    """
 
     bottom: int
     classes: int
     ignore: int | None = None
 
     def outside(self, labels: np.ndarray) -> np.ndarray:
-        """Positions, in the flattened array, of labels that name no class and are not ignored; NaN is one."""
+        """Return the positions, in the flattened array, of labels (NaN too) that name no class and are not ignored."""
         whole = np.trunc(labels.reshape(-1))
         fine = (whole >= 0) & (whole < self.classes)
         if self.ignore is not None:
@@ -82,7 +103,10 @@ class Labels:
 
 
 def class_sizes(layer: Layer, bottom_shapes: Shapes, axis: int) -> tuple[int, int, int]:
-    """Return (positions before the class axis, classes, positions behind it). Raises ShapeError through the layer."""
+    """Return (positions before the class axis, classes, positions behind it).
+
+    Raises: ShapeError unless there is one label for each position; LayerParamError for an axis out of range.
+    """
     scores, labels = tuple(bottom_shapes[0]), tuple(bottom_shapes[1])
     axis = layer.canonical_axis(axis, len(scores))
     outer, classes, inner = count(scores, 0, axis), count(scores, axis, axis + 1), count(scores, axis + 1)

@@ -1,4 +1,8 @@
-"""Losses of given probabilities or weighted classes: MultinomialLogisticLoss and InfogainLoss."""
+"""Losses of the logarithms of probabilities.
+
+MultinomialLogisticLoss takes probabilities, SoftmaxWithLoss and InfogainLoss the softmax of scores,
+SigmoidCrossEntropyLoss their sigmoid.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ from ...ops.label_grid import LabelGrid
 from ...proto import caffe_pb2
 from ..base import Lives, Needs, Ops, Pass, Shapes, between, count
 from ..registry import register_layer
-from .base import VALID, Labels, LossLayer, class_sizes
+from .base import BATCH_SIZE, VALID, Labels, LossLayer, OneLabelLossLayer, class_sizes
 
 
 @register_layer("MultinomialLogisticLoss")
-class MultinomialLogisticLossLayer(LossLayer):
+class MultinomialLogisticLossLayer(OneLabelLossLayer):
     """loss = -(1 / N) * sum of log(max(p[label], 1e-20)) over N items.
 
     Labels are cut to integers; one outside 0..C-1 makes the loss NaN, and its item's gradient too.
@@ -28,20 +32,6 @@ class MultinomialLogisticLossLayer(LossLayer):
     Raises: ShapeError when the labels do not fit the probabilities.
     Source: BVLC/caffe, src/caffe/layers/multinomial_logistic_loss_layer.cpp.
     """
-
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
-        if count(labels, 1) != 1:
-            raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
-        self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self._class_labels = Labels(1, self.size[1])
-        return [()]
-
-    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self.loss_scratch()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
     def forward(self, io: Pass) -> None:
         io.ops.multinomial_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 1 / self.items, *self.size)
@@ -52,8 +42,91 @@ class MultinomialLogisticLossLayer(LossLayer):
             io.ops.multinomial_loss.backward(*arrays, 1 / self.items, *self.size)
 
 
+class _SoftmaxLossLayer(LossLayer):
+    """A loss of p, the softmax of bottom 0 along its class axis, of labels (bottom 1), and of bottom 2 if there is one.
+
+    p is top 1 where that is given, which passes no gradient on, else scratch. Subclasses write bottom 0's gradient in
+    `gradient`.
+    """
+
+    declares = replace(LossLayer.declares, tops=between(1, 2))
+
+    def set_sizes(self, bottom_shapes: Shapes, axis: int) -> None:
+        """Set `size`: (positions before the class axis, classes, positions behind it), and what labels may be."""
+        self.check_batch(bottom_shapes)
+        self.size = class_sizes(self, bottom_shapes, axis)
+        self._class_labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
+
+    @property
+    def _grid(self) -> LabelGrid:
+        return LabelGrid(*self.size, self.has_ignore, self.ignore)
+
+    def prob_scratch(self, bottom_shapes: Shapes, top_shapes: Shapes) -> None:
+        """Ask for scratch for p where no top shows it."""
+        if len(top_shapes) == 1:
+            self.scratch("prob", bottom_shapes[0], lives=self.saved_if_needed)
+
+    def prob(self, io: Pass) -> AnyArray:
+        """Return the array of p."""
+        return io.top[1] if len(io.top) > 1 else io.scratch["prob"]
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        if not propagate_down[0]:
+            return Needs()
+        tops = frozenset({1}) if len(self.param.top) > 1 else frozenset()
+        return Needs(bottoms=frozenset(range(1, len(propagate_down))), tops=tops)
+
+    def backward(self, io: Pass) -> None:
+        dx = io.bottom_diff[0]
+        if dx is not None and io.top_diff[0] is None:
+            io.ops.fill(dx, 0)
+        elif dx is not None:
+            self.gradient(io, dx)
+
+    def gradient(self, io: Pass, dx: AnyArray) -> None:
+        """Queue the operation that writes dx."""
+        raise AssertionError(f"{type(self).__name__} has no gradient")
+
+
+@register_layer("SoftmaxWithLoss")
+class SoftmaxWithLossLayer(_SoftmaxLossLayer):
+    """loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis.
+
+    Z = max(1, ...) of: VALID (default) labels other than ignore_label; FULL positions; BATCH_SIZE positions before the
+    class axis; NONE 1. The older loss_param.normalize counts where normalization is not set: true VALID, false
+    BATCH_SIZE. Labels are cut to integers; one outside 0..C-1 makes the loss NaN, and its position's gradient too.
+    Bottom 0: scores. Bottom 1: labels, one for each position, no gradient.
+    Top 0: the loss, no axes. Top 1, if given: p, the shape of bottom 0; it passes no gradient on.
+    Backward reads the labels and p: dx = (p - onehot(label)) * loss weight / Z, 0 at ignored labels.
+    Raises: ShapeError when the labels do not fit the scores; LayerParamError for an axis out of range.
+    Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self.read_normalization(VALID)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        self.set_sizes(bottom_shapes, self.param.softmax_param.axis)
+        return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.prob_scratch(bottom_shapes, top_shapes)
+        self.scratch("norm", (1,), dtype=np.float64, lives=self.saved_if_needed)
+        self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
+
+    def forward(self, io: Pass) -> None:
+        prob, norm = self.prob(io), self.normalizer(self.size[0], self.size[2])
+        io.ops.softmax.forward(io.bottom[0], prob, *self.size)
+        arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
+        io.ops.softmax_loss.forward(*arrays, norm, self._grid)
+
+    def gradient(self, io: Pass, dx: AnyArray) -> None:
+        arrays = (self.prob(io), io.bottom[1], io.top_diff[0], io.scratch["norm"], dx)
+        io.ops.softmax_loss.backward(*arrays, self._grid)
+
+
 @register_layer("InfogainLoss")
-class InfogainLossLayer(LossLayer):
+class InfogainLossLayer(_SoftmaxLossLayer):
     """loss = -(1 / Z) * sum over positions and classes l of H[label, l] log(max(p[l], 1e-20)), p = softmax of bottom 0.
 
     H, C x C, is bottom 2 or, without one, the BlobProto in the file infogain_loss_param.source. The classes lie along
@@ -67,9 +140,8 @@ class InfogainLossLayer(LossLayer):
     """
 
     declares = replace(
-        LossLayer.declares,
+        _SoftmaxLossLayer.declares,
         bottoms=between(2, 3),
-        tops=between(1, 2),
         no_backward=frozenset({1, 2}),
         ignores_force_backward=frozenset({1, 2}),
     )
@@ -84,7 +156,7 @@ class InfogainLossLayer(LossLayer):
         self.matrix = None if len(bottom_shapes) > 2 else self._read(source)
 
     def _read(self, path: str) -> HostArray:
-        """Return the numbers in a BlobProto file."""
+        """Return the numbers in a BlobProto file. Raises DataError."""
         proto = caffe_pb2.BlobProto()
         try:
             with open(path, "rb") as file:
@@ -99,10 +171,8 @@ class InfogainLossLayer(LossLayer):
             raise
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self.check_batch(bottom_shapes)
-        self.size = class_sizes(self, bottom_shapes, self.param.infogain_loss_param.axis)
+        self.set_sizes(bottom_shapes, self.param.infogain_loss_param.axis)
         classes = self.size[1]
-        self._class_labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
             raise self.shape_error(
@@ -115,41 +185,65 @@ class InfogainLossLayer(LossLayer):
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         classes = self.size[1]
         self.loss_scratch(norm=True)
-        if len(top_shapes) == 1:
-            self.scratch("prob", bottom_shapes[0], lives=self.saved())
+        self.prob_scratch(bottom_shapes, top_shapes)
         if self.matrix is not None:
-            self.scratch("matrix", (classes * classes,), lives=self.saved())
+            self.scratch("matrix", (classes * classes,), lives=self.saved_if_needed)
         self.scratch("row_sums", (classes,), dtype=np.float64, lives=Lives.CALL, forward=False)
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        if not propagate_down[0]:
-            return Needs()
-        bottoms = frozenset({1}) if self.matrix is not None else frozenset({1, 2})
-        return Needs(bottoms=bottoms, tops=frozenset({1}) if len(self.param.top) > 1 else frozenset())
-
-    def _prob(self, io: Pass) -> AnyArray:
-        return io.top[1] if len(io.top) > 1 else io.scratch["prob"]
 
     def _matrix(self, io: Pass) -> AnyArray:
         return io.bottom[2] if self.matrix is None else io.scratch["matrix"]
 
     def forward(self, io: Pass) -> None:
-        prob, matrix = self._prob(io), self._matrix(io)
+        prob, matrix = self.prob(io), self._matrix(io)
         if self.matrix is not None:
             io.ops.upload_matrix(self.matrix, matrix)
         io.ops.softmax.forward(io.bottom[0], prob, *self.size)
         arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
-        outer, _, inner = self.size
-        grid = LabelGrid(*self.size, self.has_ignore, self.ignore)
-        io.ops.infogain_loss.forward(*arrays, self.normalizer(outer, inner), grid)
+        norm = self.normalizer(self.size[0], self.size[2])
+        io.ops.infogain_loss.forward(*arrays, norm, self._grid)
+
+    def gradient(self, io: Pass, dx: AnyArray) -> None:
+        arrays = (self.prob(io), io.bottom[1], self._matrix(io), io.top_diff[0], io.scratch["norm"])
+        sums = io.scratch["row_sums"]
+        io.ops.infogain_loss.backward(*arrays, sums, dx, self._grid)
+
+
+@register_layer("SigmoidCrossEntropyLoss")
+class SigmoidCrossEntropyLossLayer(LossLayer):
+    """loss = -(1 / Z) * sum of (t log(p) + (1 - t) log(1 - p)), p = sigmoid(x), element by element.
+
+    Z = max(1, ...) of: BATCH_SIZE (default) items; FULL elements; VALID elements that are not ignored; NONE 1. The
+    older loss_param.normalize counts where normalization is not set: true VALID, false BATCH_SIZE. A target whose
+    integer part is ignore_label is ignored: with ignore_label 0 that drops 0.4 and -0.5 too.
+    Bottom 0: x. Bottom 1: the targets t, as many, usually 0 to 1, no gradient. Top 0: the loss, no axes.
+    Backward reads both bottoms: dx = (p - t) * loss weight / Z, 0 at ignored targets.
+    Raises: ShapeError for batches of different sizes or other numbers of elements.
+    Source: BVLC/caffe, src/caffe/layers/sigmoid_cross_entropy_loss_layer.cpp (its CPU half on every device).
+    """
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self.read_normalization(BATCH_SIZE)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        items = self.check_batch(bottom_shapes)
+        x, t = (tuple(shape) for shape in bottom_shapes)
+        if count(x) != count(t):
+            raise self.shape_error(
+                f'has shape {t}: {count(t)} targets, but "{self.param.bottom[0]}" of shape {x} has {count(x)} elements',
+                bottom=1,
+                fix="give one target for each element",
+            )
+        self.size = items, count(x, 1)
+        return [()]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.loss_scratch(norm=True)
+
+    def forward(self, io: Pass) -> None:
+        arrays = (*io.bottom, io.top[0], io.scratch["norm"], io.scratch["work"])
+        io.ops.sigmoid_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(*self.size))
 
     def backward(self, io: Pass) -> None:
-        dx = io.bottom_diff[0]
-        if dx is None:
-            return
-        if io.top_diff[0] is None:
-            io.ops.fill(dx, 0)
-            return
-        arrays = (self._prob(io), io.bottom[1], self._matrix(io), io.top_diff[0], io.scratch["norm"])
-        sums = io.scratch["row_sums"]
-        io.ops.infogain_loss.backward(*arrays, sums, dx, LabelGrid(*self.size, self.has_ignore, self.ignore))
+        if io.bottom_diff[0] is not None:
+            arrays = (*io.bottom, io.top_diff[0], io.scratch["norm"], io.bottom_diff[0])
+            io.ops.sigmoid_loss.backward(*arrays, self.has_ignore, self.ignore)

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...proto import caffe_pb2
-from ..base import Needs, Ops, Pass, Shapes, count, exactly
+from ..base import Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
-from .base import Labels, LossLayer
+from .base import LossLayer, OneLabelLossLayer
 
 _L2 = caffe_pb2.HingeLossParameter.L2
 
 
 @register_layer("HingeLoss")
-class HingeLossLayer(LossLayer):
+class HingeLossLayer(OneLabelLossLayer):
     """loss = sum of m / N (norm L1, default) or m^2 / N (L2), m = max(0, 1 - s x), s = 1 for the label, else -1.
 
     Labels are cut to integers; one outside 0..C-1 makes the loss NaN, and its item's gradient too.
     Bottom 0: scores, (N, C) or more axes, which count as one. Bottom 1: N labels, no gradient. Top 0: the loss.
-    Backward reads both bottoms, from which it takes the margins again: unlike in Caffe, the bottom's diff may be
-    overwritten in between. dx = -s * loss weight / N * (L1: sign(m); L2: 2 m).
+    Backward reads both bottoms and computes the margins again (Caffe keeps them in the bottom's diff).
+    dx = -s * loss weight / N * (L1: sign(m); L2: 2 m).
     Raises: ShapeError when the labels do not fit the scores.
     Source: BVLC/caffe, src/caffe/layers/hinge_loss_layer.cpp.
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.squared = self.param.hinge_loss_param.norm == _L2
-
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
-        if count(labels, 1) != 1:
-            raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
-        self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self._class_labels = Labels(1, self.size[1])
-        return [()]
-
-    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self.loss_scratch()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
     def forward(self, io: Pass) -> None:
         scratch = io.scratch["work"]
@@ -91,10 +76,7 @@ class ContrastiveLossLayer(LossLayer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
-        self.scratch("distance", (self.size[0],), dtype=np.float64, lives=self.saved())
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset({0, 1, 2}) if any(propagate_down[:2]) else frozenset())
+        self.scratch("distance", (self.size[0],), dtype=np.float64, lives=self.saved_if_needed)
 
     def forward(self, io: Pass) -> None:
         arrays = (*io.bottom, io.top[0], io.scratch["distance"], io.scratch["work"])

@@ -8,6 +8,7 @@ from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes
 from ..registry import register_layer
+from ..spatial import check_images
 
 
 @register_layer("LRN")
@@ -36,12 +37,7 @@ class LRNLayer(Layer):
             )
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        if len(bottom_shapes[0]) != 4:
-            raise self.shape_error(
-                f"has shape {tuple(bottom_shapes[0])}, but LRN works on 4 axes (items, channels, height, width)",
-                bottom=0,
-                fix="reshape the bottom to 4 axes",
-            )
+        check_images(self, bottom_shapes, "LRN")
         return [tuple(bottom_shapes[0])]
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:

@@ -6,6 +6,7 @@ from ...ops.geometry import PoolGeometry, place_dtype
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
+from ..spatial import check_images
 
 
 @register_layer("SPP")
@@ -36,13 +37,8 @@ class SPPLayer(Layer):
         self.height = spp.pyramid_height
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        check_images(self, bottom_shapes, "pooling")
         shape = tuple(bottom_shapes[0])
-        if len(shape) != 4:
-            raise self.shape_error(
-                f"has shape {shape}, but pooling works on 4 axes (items, channels, height, width)",
-                bottom=0,
-                fix="reshape the bottom to 4 axes",
-            )
         for level in range(self.height):
             kernel, pad = zip(*(_window(size, 1 << level) for size in shape[2:]), strict=True)
             if min(shape[2:]) < 1 or any(p >= k for p, k in zip(pad, kernel, strict=True)):

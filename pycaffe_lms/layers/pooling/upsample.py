@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, between
 from ..registry import register_layer
+from ..spatial import check_images
 
 
 @register_layer("Upsample")
@@ -63,13 +64,8 @@ class UpsampleLayer(Layer):
         return (getattr(p, fields[0]), getattr(p, fields[1])) if given else None
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        check_images(self, bottom_shapes[:1], "upsampling")
         shape = tuple(bottom_shapes[0])
-        if len(shape) != 4:
-            raise self.shape_error(
-                f"has shape {shape}, but upsampling works on 4 axes (items, channels, height, width)",
-                bottom=0,
-                fix="reshape the bottom to 4 axes",
-            )
         if self.masked and tuple(bottom_shapes[1]) != shape:
             raise self.shape_error(
                 f"has shape {tuple(bottom_shapes[1])}, but the values of bottom 0 have shape {shape}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..base import Declaration, Layer, Needs, Ops, Pass, Reads, Shapes, between
 from ..registry import register_layer
+from ..spatial import check_images
 
 _SIZES, _FACTORS = ("height", "width"), ("zoom_factor", "shrink_factor")
 
@@ -56,13 +57,7 @@ class InterpLayer(Layer):
                 raise self.error(f"{field} is {getattr(p, field)}, but padding only cuts", fix="give 0 or less")
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        for i, shape in enumerate(bottom_shapes):
-            if len(shape) != 4:
-                raise self.shape_error(
-                    f"has shape {tuple(shape)}, but interpolation works on 4 axes (items, channels, height, width)",
-                    bottom=i,
-                    fix="reshape the bottom to 4 axes",
-                )
+        check_images(self, bottom_shapes, "interpolation")
         p, shape = self.param.interp_param, tuple(bottom_shapes[0])
         self.full, self.start = shape[2:], -p.pad_beg
         self.size = tuple(n + p.pad_beg + p.pad_end for n in self.full)
