@@ -50,7 +50,7 @@ WORDS = {
         "planfile": "plans as text",
         "planner": "from program to plan",
         "program": "steps and accesses",
-        "remat": "what can be made again, at what cost",
+        "remat": "what can be recomputed, at what cost",
         "report": "plans as pages and tables",
         "request": "what a plan is asked for",
         "rules": "every number of the search",

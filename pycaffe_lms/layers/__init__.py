@@ -20,7 +20,6 @@ from . import recurrent
 # joining, cutting, moving
 from .shape import (
     argmax,
-    axpy,
     concat,
     crop,
     eltwise,

@@ -34,7 +34,7 @@ CASES: list[Case] = [
 
 
 def best_of(values, k):
-    """[(value, index)] of the k best, by the sheet's rule: descending (value, index)."""
+    """Return [(value, index)] of the k best, in descending order of (value, index)."""
     return sorted(((v, i) for i, v in enumerate(values)), reverse=True)[:k]
 
 

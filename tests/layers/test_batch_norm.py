@@ -31,7 +31,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 1000]
 
 
 def start(bench, factor=1.0):
-    """Running sums as after some training: means of some size, positive variances."""
+    """Write running sums as after some training, and return them in float64."""
     rng, c = np.random.default_rng(11), bench.layer.channels
     bench.params = [
         rng.normal(size=c).astype(bench.dtype),
@@ -42,7 +42,7 @@ def start(bench, factor=1.0):
 
 
 def reference(x, layer, mean, var, factor):
-    """(y, mean, var, factor) by the formulas, channel by channel."""
+    """Return (y, mean, var, factor) by the formulas, channel by channel."""
     shape = x.shape
     x = np.asarray(x, np.float64).reshape(shape[0], layer.channels, -1)
     y = np.zeros_like(x)

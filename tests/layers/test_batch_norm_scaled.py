@@ -38,7 +38,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 1000]
 
 
 def _start(case, dtype=np.float64, **changes):
-    """A bench after some training: a scale of 0 in it, so that y does not tell the normalised value."""
+    """Return a bench as after some training, with a scale of 0, where y does not determine the normalised value."""
     bench, rng = case.bench(dtype, **changes), np.random.default_rng(11)
     c = bench.layer.channels
     values = rng.normal(size=c), rng.uniform(0.5, 2, size=c), [2.5], rng.normal(size=c), rng.normal(size=c)
@@ -48,7 +48,7 @@ def _start(case, dtype=np.float64, **changes):
 
 
 def _two_layers(case, params, x, dy, dtype):
-    """(y, dx, dscale, dbias, statistics) of BatchNorm, then Scale."""
+    """Return (y, dx, dscale, dbias, statistics) of BatchNorm, then Scale."""
     axis = "axis: 0 num_axes: 0" if x.ndim == 1 else ""
     norm = LayerBench("BatchNorm", case.text.replace("scale_bias: true", ""), (x.shape,), dtype=dtype, phase=case.phase)
     scale = LayerBench("Scale", f"scale_param {{ bias_term: true {axis} }}", (x.shape,), dtype=dtype)

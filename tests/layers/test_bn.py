@@ -37,7 +37,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 1000]
 
 
 def start(bench):
-    """Parameters as after some training. Returns them in float64, flat."""
+    """Write parameters as after some training, and return them in float64, flat."""
     rng = np.random.default_rng(11)
     for i, param in enumerate(bench.params):
         param[...] = rng.uniform(0.5, 2, size=param.shape) if i in (0, 3) else rng.normal(size=param.shape)
@@ -45,7 +45,7 @@ def start(bench):
 
 
 def reference(x, params, layer):
-    """(y, running mean, running var) by the formulas, channel by channel."""
+    """Return (y, running mean, running var) by the formulas, channel by channel."""
     flat = np.asarray(x, np.float64).reshape(x.shape[0], x.shape[1], -1)
     y = np.zeros_like(flat)
     mean, var = (params[2].copy(), params[3].copy()) if len(params) > 2 else (None, None)

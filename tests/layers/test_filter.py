@@ -103,7 +103,7 @@ def _train(tmp_path, device, lms=None, more=""):
 
 @pytest.mark.parametrize("more", ["", "clip_gradients: 0.5", "iter_size: 2", "debug_info: true display: 1"])
 def test_training_with_shapes_that_change_in_the_middle(tmp_path, more):
-    """The same bits on the CPU, on the simulated device and under Large Model Support, whatever the selector does."""
+    """Expect the same bits on the CPU, on the simulated device and under LMS, whatever the selector does."""
     expected = _train(tmp_path, None, more=more)
     for order in ("latest", "earliest", "random"):
         assert _train(tmp_path, SimDevice(64 << 20, order=order), more=more) == expected
@@ -111,7 +111,7 @@ def test_training_with_shapes_that_change_in_the_middle(tmp_path, more):
 
 
 def test_zero_rows_and_a_gradient_by_hand():
-    """With W known, the loss of the chosen rows is the mean over them."""
+    """Compare with known weights: the loss of the chosen rows is the mean over them."""
     text = NET.format(more="force_backward: true").replace('"Dropout"', '"AbsVal"')
     net = Net(text_format.Parse(text, NetParameter()), 0, seed=1)
     rng = np.random.default_rng(0)

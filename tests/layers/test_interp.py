@@ -40,7 +40,7 @@ CASES: list[Case] = [case for case, _ in WANTED]
 
 
 def _weights(size, out):
-    """(out, size): what each output takes from each input along one axis."""
+    """Return (out, size): the weight of each input in each output along one axis."""
     w = np.zeros((out, size))
     for o in range(out):
         at = Fraction(o * (size - 1), out - 1) if out > 1 else Fraction(0)

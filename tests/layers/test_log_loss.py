@@ -48,7 +48,7 @@ TYPES = [(np.float32, 1e-4), (np.float64, 1e-11)]
 
 
 def bottoms_of(case, seed):
-    """Probabilities in place of normal numbers for the loss that wants them."""
+    """Return the case's bottoms, with probabilities for the loss that needs them."""
     bottoms = case.make_bottoms(np.random.default_rng(seed))
     if case.type == PLAIN:
         bottoms[0] = np.exp(bottoms[0]) / 8
@@ -56,7 +56,7 @@ def bottoms_of(case, seed):
 
 
 def infogain(x, label, matrix, layer):
-    """The loss and its gradient, one position at a time."""
+    """Return the loss and its gradient, one position at a time."""
     param, (outer, c, inner) = layer.param.loss_param, layer.size
     x, label, matrix = x.reshape(outer, c, inner), label.reshape(outer, inner), matrix.reshape(c, c)
     total, valid, dx = 0.0, 0, np.zeros(x.shape)

@@ -45,7 +45,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 100]
 
 
 def cross_entropy(x, t, param):
-    """The loss and its gradient, one element at a time."""
+    """Return the loss and its gradient, one element at a time."""
     total, valid, dx = 0.0, 0, np.zeros(x.size)
     x, t = x.reshape(-1), t.reshape(-1)
     for i in range(x.size):

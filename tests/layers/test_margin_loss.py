@@ -45,7 +45,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 100]
 
 
 def hinge(x, label, squared):
-    """The loss and its gradient, one score at a time."""
+    """Return the loss and its gradient, one score at a time."""
     x, label = x.reshape(len(x), int(np.prod(x.shape[1:]))), label.reshape(-1)
     total, dx = 0.0, np.zeros(x.shape)
     for n, k in np.ndindex(*x.shape):
@@ -57,7 +57,7 @@ def hinge(x, label, squared):
 
 
 def contrastive(a, b, y, margin, legacy):
-    """The loss and its gradient for a, one pair at a time."""
+    """Return the loss and its gradient for a, one pair at a time."""
     total, da = 0.0, np.zeros(a.shape)
     for n in range(len(a)):
         difference = a[n] - b[n]

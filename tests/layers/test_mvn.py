@@ -33,7 +33,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 1000]
 
 
 def reference(x, layer):
-    """(y, standard deviation + eps of each row), row by row."""
+    """Return (y, standard deviation + eps of each row), row by row."""
     rows = np.asarray(x, np.float64).reshape(layer.size)
     y, scale = np.zeros_like(rows), np.ones(len(rows))
     for i, row in enumerate(rows):

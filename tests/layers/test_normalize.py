@@ -32,7 +32,7 @@ CASES: list[Case] = [
 
 
 def loops(x, scale, param):
-    """One norm after the other, summed exactly."""
+    """Compute one norm after the other, with exact sums."""
     y = np.zeros(x.shape)
     flat = x.reshape(*x.shape[:2], math.prod(x.shape[2:])).astype(np.float64)
     out = y.reshape(flat.shape)

@@ -61,7 +61,7 @@ CASES: list[Case] = PERMUTE + SHUFFLE + REORG
 
 
 def source_of(layer, shape, top_shape, at):
-    """Where element `at` (a tuple) of the top comes from."""
+    """Return where element `at` (a tuple) of the top comes from."""
     if layer.type == "Permute":
         order = list(layer.param.permute_param.order)
         order += [axis for axis in range(len(shape)) if axis not in order]

@@ -40,7 +40,7 @@ CASES: list[Case] = [
 
 
 def windows(shape, param):
-    """For every output (row, column): the window's (row start, row end, column start, column end) as Caffe has it."""
+    """Return for every output (row, column) its window, as in Caffe: (row start, row end, column start, column end)."""
     height, width = shape[2:]
 
     def pick(square, pair):
@@ -61,7 +61,7 @@ def windows(shape, param):
 
 
 def reference(x, param):
-    """(top, index in its plane of each maximum, its place in the window as if that were whole)."""
+    """Return (top, index of each maximum in its plane, its place in the window before that is clipped)."""
     places = windows(x.shape, param)
     out = [max(p[a] for p in places) + 1 for a in (0, 1)]
     y, mask = np.zeros((*x.shape[:2], *out)), np.full((*x.shape[:2], *out), -1.0)

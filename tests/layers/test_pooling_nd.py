@@ -55,7 +55,7 @@ CASES: list[Case] = (
 
 
 def reference(x, bench):
-    """(top, mask), window by window, from the kernel, stride and pad that the fields mean."""
+    """Return (top, mask), window by window, for the kernel, stride and pad that the fields give."""
     layer = bench.layer
     sizes = x.shape[2:]
     kernel, stride, pad = layer.kernel or sizes, layer.stride, layer.pad
@@ -185,7 +185,7 @@ def test_the_number_of_axes_stays():
 
 
 def _film(shape):
-    """A net over 5 axes, as C3D is: convolutions and poolings with a value per axis."""
+    """Return a net over 5 axes, like C3D: convolutions and poolings with a value per axis."""
     dims = " ".join(f"dim: {n}" for n in shape)
     data = nets._DATA.replace("shape { dim: 4 dim: 3 dim: 12 dim: 12 }", f"shape {{ {dims} }}")
     assert data != nets._DATA

@@ -36,7 +36,7 @@ CASES: list[Case] = [
 
 
 def reference(x, layer_text, shape):
-    """y by a plain loop over the rows, in exact sums."""
+    """Return y by a plain loop over the rows, with exact sums."""
     op = next((o for o in OPERATIONS[::-1] if f"operation: {o} " in layer_text), "SUM")
     coeff = float(layer_text.split("coeff: ")[1].split()[0]) if "coeff" in layer_text else 1.0
     rows = math.prod(shape)

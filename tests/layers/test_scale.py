@@ -48,7 +48,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 1000]
 
 
 def parts(bench, bottoms):
-    """(factor or None, shift or None), shaped to broadcast against bottom 0."""
+    """Return (factor or None, shift or None), shaped to broadcast against bottom 0."""
     layer, ndim = bench.layer, np.ndim(bottoms[0])
     first = bench.params[0] if layer.learned else np.asarray(bottoms[1])
     shape = first.shape + (1,) * (ndim - layer.axis - first.ndim)
@@ -74,7 +74,7 @@ def test_gradient(case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_float32_gradients_are_the_sums(case):
-    """By NumPy's sums in float64; in place too, where the net keeps the value that backward reads elsewhere."""
+    """Compare with NumPy's sums in float64; in place too, where the net keeps the value that backward reads."""
     bench, bottoms = case.bench(np.float32), case.make_bottoms(np.random.default_rng(3))
     bottoms = [b.astype(np.float32) for b in bottoms]
     (y,) = bench.forward(bottoms)

@@ -72,7 +72,7 @@ def test_the_slope_of_swish_is_1_however_large_the_input(device):
 
 @pytest.mark.parametrize("gate", ["i", "f", "o"])
 def test_gates_of_one_lstm_step(device, gate):
-    """The other two gates are 1, g is tanh(100) = 1, and c_prev is chosen so that c or h is the gate's value."""
+    """Choose c_prev so that c or h is the gate's value, where the other two gates and g = tanh(100) are 1."""
     n = len(X)
     bench = LayerBench("LSTMUnit", "", ((1, n, 1), (1, n, 4), (1, n)), n_top=2, dtype=np.float32, device=device)
     gates = np.full((1, n, 4), 100, np.float32)
@@ -89,7 +89,7 @@ def test_gates_of_one_lstm_step(device, gate):
 
 
 def test_the_input_gate_of_an_lstm(device):
-    """One time step of one unit: h = tanh(sigmoid(x)), for all gates but i are 1."""
+    """Run one time step of one unit whose gates are 1, except i: h = tanh(sigmoid(x))."""
     n = len(X)
     bench = LayerBench(
         "LSTM", "recurrent_param { num_output: 1 }", ((1, n, 1), (1, n)), dtype=np.float32, device=device

@@ -34,7 +34,7 @@ SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 100]
 
 
 def loop(bottoms, sigma):
-    """The loss before its division, and the gradient of a, one element at a time."""
+    """Return the loss before its division, and the gradient of a, one element at a time."""
     flat = [np.asarray(b, np.float64).reshape(-1) for b in bottoms]
     a, b, inside, outside = (*flat, *[np.ones(flat[0].size)] * (4 - len(flat)))
     terms, gradient = [], np.zeros(a.size)

@@ -24,7 +24,7 @@ CASES: list[Case] = [
 
 
 def by_pooling(x, param):
-    """The top, from one Pooling layer per level."""
+    """Return the top, from one Pooling layer per level."""
     parts = []
     for level in range(param.pyramid_height):
         bins = 2**level

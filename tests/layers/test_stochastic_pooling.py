@@ -38,7 +38,7 @@ CASES: list[Case] = [
 
 
 def windows(bench, shape):
-    """For every place of a plane's output: the window as slices."""
+    """Yield every place of a plane's output with its window as slices."""
     layer = bench.layer
     for place in np.ndindex(*bench.top_shapes[0][2:]):
         kernel = layer.kernel or shape[2:]
@@ -88,7 +88,7 @@ def test_every_forward_chooses_anew_and_a_resumed_layer_goes_on():
 
 
 def test_the_choice_does_not_depend_on_how_planes_are_cut():
-    """Output i's number is its own: half a batch chooses as the first half of the batch does."""
+    """Expect half a batch to choose as the whole batch does: a random number depends on the output's index alone."""
     fields = "pooling_param { pool: STOCHASTIC kernel_size: 3 }"
     x = np.abs(np.random.default_rng(4).normal(size=(2, 5, 300, 300))).astype(np.float32)  # more than one chunk
     whole = LayerBench("Pooling", fields, (x.shape,), dtype=np.float32).forward([x])[0]

@@ -18,7 +18,7 @@ def _text(fields):
 
 
 def _mask(places):
-    """Masks of which no two values in a plane name one place, like those of poolings without overlap."""
+    """Return a maker of masks without an index twice in a plane, like those of poolings without overlap."""
 
     def maker(rng, shapes):
         n, c, h, w = shapes[0]
@@ -51,7 +51,7 @@ CASES: list[Case] = [case for case, _ in UNPOOL + REPEAT]
 
 
 def unpool(x, mask, out):
-    """(y, the places of the values: -1 for none) by a loop in the order of the values."""
+    """Return (y, the index of each value, -1 for none) by a loop in the order of the values."""
     y, places = np.zeros((*x.shape[:2], *out), x.dtype), np.full(x.shape, -1)
     for n, c, h, w in np.ndindex(x.shape):
         if -1 < mask[n, c, h, w] < out[0] * out[1]:
@@ -79,7 +79,7 @@ def test_unpooling(case, out, dtype):
 
 
 def _crowded(dtype, device=None):
-    """Many values for few places, and masks that no pooling writes."""
+    """Check many values for few places, and masks that no pooling writes."""
     rng = np.random.default_rng(5)
     mask = rng.integers(-3, 70, size=(2, 3, 40, 4)).astype(np.float64)
     mask[0, 0, :4, 0] = np.nan, np.inf, -np.inf, -0.5

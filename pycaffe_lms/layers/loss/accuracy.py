@@ -12,9 +12,9 @@ from .base import Labels, class_sizes
 
 @register_layer("Accuracy")
 class AccuracyLayer(Layer):
-    """Share of the positions whose true class has fewer than top_k rivals with a score at least as high.
+    """Share of the positions whose label is right: fewer than top_k other classes have a score as high as it or higher.
 
-    So a tie counts against the true class, and a true class whose score is NaN counts as right, as in Caffe.
+    So a tie counts against the label, and a label whose score is NaN counts as right, as in Caffe.
     Bottom 0: scores, classes along accuracy_param.axis (default 1). Bottom 1: labels, one for each position.
     Top 0: the accuracy, no axes (0 where no label counts). Top 1, if given: (C), each class alone (0 without samples).
     Labels equal to ignore_label do not count; a label outside 0..C-1 makes the accuracy NaN. No backward.

@@ -49,7 +49,7 @@ class ContrastiveLossLayer(LossLayer):
     Backward reads all bottoms: da = (a - b) * loss weight / N * (similar: 1; d < margin: -(margin - d) / (d + 1e-4);
     legacy, d^2 < margin: -1; else 0), db = -da.
     Raises: ShapeError for bottoms that do not fit each other.
-    Source: BVLC/caffe, src/caffe/layers/contrastive_loss_layer.cpp (its CPU half on every device).
+    Source: BVLC/caffe, src/caffe/layers/contrastive_loss_layer.cpp (its CPU code on every device).
     """
 
     declares = replace(
@@ -67,7 +67,7 @@ class ContrastiveLossLayer(LossLayer):
             features = count(a, 1) if i < 2 else 1
             if count(shape, 1) != features or count(shape, 2) != 1:
                 raise self.shape_error(
-                    f"has shape {tuple(shape)}, which is not {items} items of {features} channels and no further size",
+                    f"has shape {tuple(shape)}, which is not {items} items of {features} channels and no further axes",
                     bottom=i,
                     fix="give two bottoms of one shape (N, C) and a bottom of N labels",
                 )

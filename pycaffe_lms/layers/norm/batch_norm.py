@@ -49,7 +49,7 @@ class BatchNormLayer(_BatchNormed):
     """y = (x - mean) / sqrt(var + eps), statistics per channel (axis 1) over all other axes.
     With batch_norm_param.scale_bias (or a scale_filler or bias_filler): y = that * scale + bias, both learned.
 
-    With the batch's statistics (TRAIN, or use_global_stats: false) every forward also moves the running sums:
+    With the batch's statistics (TRAIN, or use_global_stats: false) every forward also updates the running sums:
     factor = f * factor + 1, mean = f * mean + batch mean, var = f * var + m / (m - 1) * batch var, where
     f = moving_average_fraction and m = values per channel. With global statistics mean and var are the running sums
     over factor; a factor of 0 makes both 0.
@@ -60,7 +60,7 @@ class BatchNormLayer(_BatchNormed):
     Raises: LayerParamError for a ParamSpec of a statistic whose lr_mult is not 0, or scale_bias: false with a filler;
     ShapeError for no axes, or when C changes.
     Source: BVLC/caffe, src/caffe/layers/batch_norm_layer.cpp (there (N) is refused); scale_bias: NVIDIA/caffe, same
-    file (there the running values are averages, with a factor that stays 1: its weights load as they are).
+    file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged).
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -177,12 +177,12 @@ class BNLayer(_BatchNormed):
     """y = scale * (x - mean) / sqrt(var + eps) + shift, per channel (axis 1); var is the biased variance.
 
     The fields of bn_param tell the dialect. With scale_filler, shift_filler or bn_mode it is SegNet's: always the
-    batch's statistics, eps 1e-9; bn_mode INFERENCE: y = scale * x + shift. Else yjxiong's: the batch's statistics in
-    TRAIN, which move mean = momentum * mean + (1 - momentum) * batch mean (var likewise); the running ones in TEST, or
-    everywhere with `frozen`, which also stops learning: the lr_mult of every blob becomes 0 whatever is written.
+    batch's statistics, eps 1e-9; bn_mode INFERENCE: y = scale * x + shift. Else it is yjxiong's: in TRAIN the batch's
+    statistics, with mean = momentum * mean + (1 - momentum) * batch mean (var likewise); in TEST the running ones, and
+    with `frozen` in both, which also makes the lr_mult of every blob 0, whatever the prototxt says.
     Bottom 0: x, (N, C, ...). Top 0: the shape of x; may be in place.
     Parameters, all (1, C, 1, 1): scale, shift, and in yjxiong's running mean and var, never learned. Without a filler
-    scale starts at 1, shift at 0 (in the forks scale would start, and stay useless, at 0).
+    scale starts at 1, shift at 0 (in the forks scale starts at 0).
     Backward reads the scale, and x in INFERENCE; the normalised x is saved.
     Raises: LayerParamError for fields of both dialects; ShapeError for fewer than 2 axes, or when C changes.
     Source: alexgkendall/caffe-segnet, and yjxiong/caffe as hszhao/PSPNet has it, src/caffe/layers/bn_layer.cpp.

@@ -1,6 +1,6 @@
-"""BatchNorm, Scale, a sum and ReLU as one: what a solver's iterations run in place of these layers.
+"""BatchNorm, Scale, a sum and ReLU as one layer, which a solver's iterations run in place of these layers.
 
-Not a type of its own: `net/passes/fusion.py` makes it from layers of a net, which stay there under their names.
+No prototxt can name it: `net/passes/fusion.py` makes it from layers of a net, which keep their names for users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FusedNormLayer(Masked):
     """y = act(xhat * scale + bias + r), xhat = (x - mean) / sqrt(var + eps) as in BatchNorm, act: max(., 0), or none.
 
     Bottoms: x, then r where there is a sum. Top: y. Parameters: those of the BatchNorm, then those of the Scale.
-    Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias, or saved bits.
+    Backward reads x and the scale, and for the sign of ReLU's input saved bits, else y (with r) or the bias (without).
     """
 
     def __init__(

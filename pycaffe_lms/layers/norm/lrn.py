@@ -16,8 +16,8 @@ class LRNLayer(Layer):
     """ACROSS_CHANNELS: y = x * (k + alpha / n * sum of x^2 over the n channels around)^-beta.
     WITHIN_CHANNEL: y = x * (1 + alpha / n^2 * sum of x^2 over the n x n pixels around)^-beta; `k` is ignored.
 
-    n is local_size, odd. Nothing lies outside the blob: what a window misses counts as 0.
-    Bottom 0 and top 0: (N, C, H, W). Backward reads bottom 0's data; the scale is computed again from it.
+    n is local_size, odd. Values outside the blob count as 0.
+    Bottom 0 and top 0: (N, C, H, W). Backward reads bottom 0's data; the sums are computed again from it.
     `engine` is accepted and changes nothing.
     Raises: LayerParamError for an even local_size; ShapeError for other than 4 axes.
     Source: BVLC/caffe, src/caffe/layers/lrn_layer.cpp.

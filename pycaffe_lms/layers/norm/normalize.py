@@ -19,8 +19,8 @@ class NormalizeLayer(Layer):
     Parameters: scale, one number () with channel_shared (the default), else (C); first scale_filler, or 1.
     Backward reads x, and the scale for the gradient of x.
     Raises: ShapeError for fewer than 2 axes, or another number of channels than before.
-    Source: weiliu89/caffe (SSD), src/caffe/layers/normalize_layer.cpp. There the gradient of x takes the channels'
-    scales as if they were one; here it is the derivative.
+    Source: weiliu89/caffe (SSD), src/caffe/layers/normalize_layer.cpp. There the gradient of x is right only
+    where all channels have the same scale.
     """
 
     declares = Declaration(splits_over_batch=True)

@@ -12,7 +12,7 @@ from ..registry import register_layer
 
 
 class _Broadcast(Layer):
-    """What Scale and Bias share: `axis`, `num_axes`, one learned blob or a second bottom, sums over the other axes."""
+    """A layer that broadcasts a blob, learned or bottom 1, over the axes of bottom 0 from `axis` on."""
 
     declares = Declaration(bottoms=between(1, 2), in_place=InPlace.ALLOWED)
     field: str  # scale_param or bias_param
@@ -29,7 +29,7 @@ class _Broadcast(Layer):
             self.add_param(self.shape, self.options.filler if has else constant)
 
     def _shape(self, bottom_shapes: Shapes) -> Shape:
-        """Shape of the factor (or shift); sets the first of the axes it names."""
+        """Return the shape of the factor (or shift), and set `axis`, the first axis that it names."""
         shape = tuple(bottom_shapes[0])
         if not self.learned:
             other = tuple(bottom_shapes[1])
@@ -88,7 +88,7 @@ class ScaleLayer(_Broadcast):
 
     Bottom 0: x. Bottom 1, if given: s, which matches the axes of x from scale_param.axis on; else s is learned, of
     shape x.shape[axis : axis + num_axes] (-1: to the end; 0: a single number), first 1. Top 0: y; may be in place.
-    Parameters: s (one bottom), then b (bias_term, first 0); their gradients add up whatever the shapes.
+    Parameters: s (one bottom), then b (bias_term, first 0); their gradients are added up in every case.
     Backward reads: x for the gradient of s, s for the gradient of x, nothing for that of b.
     Raises: LayerParamError for a bad axis or num_axes; ShapeError where shapes do not match.
     Source: BVLC/caffe, src/caffe/layers/scale_layer.cpp.

@@ -18,7 +18,7 @@ from ..spatial import Ints, shape_field
 
 
 def pool_windows(layer: Layer, pool: caffe_pb2.PoolingParameter, axes: int) -> tuple[Ints | None, Ints, Ints]:
-    """(kernel, stride, pad) of `axes` values each; kernel None: the whole input. Raises LayerParamError."""
+    """Return (kernel, stride, pad) of `axes` values each; kernel None: the whole input. Raises LayerParamError."""
     stride, pad = _per_axis(layer, pool, "stride", axes, 1), _per_axis(layer, pool, "pad", axes, 0)
     if pool.global_pooling:
         given = [f for f in ("kernel_size", "kernel_h", "kernel_w", "kernel_shape") if pool.HasField(f)]
@@ -37,7 +37,7 @@ def pool_windows(layer: Layer, pool: caffe_pb2.PoolingParameter, axes: int) -> t
 
 
 def rounds_up(layer: Layer, pool: caffe_pb2.PoolingParameter) -> bool:
-    """Whether a last partial window counts: `round_mode`, or the forks' `ceil_mode`. Raises LayerParamError."""
+    """Return whether a last partial window counts: `round_mode`, or the forks' `ceil_mode`. Raises LayerParamError."""
     up = pool.round_mode == pool.CEIL
     if not pool.HasField("ceil_mode"):
         return up
@@ -50,7 +50,7 @@ def rounds_up(layer: Layer, pool: caffe_pb2.PoolingParameter) -> bool:
 
 
 def _per_axis(layer: Layer, pool: caffe_pb2.PoolingParameter, field: str, axes: int, default: int | None) -> Ints:
-    """The values of one field. `default` None: the field must be given."""
+    """Return the values of one field. `default` None: the field must be given."""
     square, shape = "kernel_size" if field == "kernel" else field, f"{field}_shape"
     pair = [name for name in (f"{field}_h", f"{field}_w") if pool.HasField(name)]
     spellings = [[name] for name in (square, shape) if pool.HasField(name)] + [pair] * bool(pair)
@@ -79,18 +79,18 @@ def _per_axis(layer: Layer, pool: caffe_pb2.PoolingParameter, field: str, axes: 
 @register_layer("Pooling")
 @register_layer("NdPooling")
 class PoolingLayer(RandomLayer):
-    """MAX: y = the window's maximum (the first in row-major order; never a NaN, nor padding; -FLT_MAX of nothing).
-    AVE: y = the window's sum / its size, where near padding counts in full and far padding up to the pad border.
+    """MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none).
+    AVE: y = the window's sum / the number of its places inside the padded image.
     STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with
     probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of
     x, 0 where the sum is not positive.
 
     Bottom 0: (N, C, spatial...), 1 or more spatial axes. Top 0: (N, C, out...) with out = ceil((in + 2 pad - kernel) /
     stride) + 1 (round_mode FLOOR or ceil_mode false: floor), less a last window that would start beyond in + pad.
-    Top 1 (MAX only, no gradient): the row-major index of each maximum inside its plane (h * W + w), -1 of nothing.
+    Top 1 (MAX only, no gradient): the row-major index of each maximum inside its plane (h * W + w), -1 for none.
     global_pooling: the kernel is the whole plane. kernel_shape, stride_shape, pad_shape: a value per spatial axis.
     Backward reads only the saved place of each chosen element; STOCHASTIC in TEST bottom 0, top 0 and saved sums.
-    What TRAIN chooses is a function of `seed` (from the net) and of the number of forwards before.
+    Choices in TRAIN are a function of `seed` (from the net) and of the number of earlier forwards.
     `engine` is accepted and changes nothing.
     Raises: LayerParamError for contradicting or impossible fields; ShapeError for fewer than 3 axes, for another number
     of axes after set-up, or for an input that no window fits.
@@ -129,7 +129,7 @@ class PoolingLayer(RandomLayer):
         for size, kernel, stride, pad in zip(shape[2:], window, self.stride, self.pad, strict=True):
             n = pool_output_size(size, kernel, stride, pad, self.ceil)
             if any(self.pad) and (n - 1) * stride >= size + pad:
-                n -= 1  # as in Caffe, only where there is padding: a last window wholly inside it is cut off
+                n -= 1  # as in Caffe, where there is padding a last window wholly inside it is left out
             out.append(n)
         if min(out) < 1 or min(shape[2:]) < 1:
             raise self.shape_error(
@@ -143,7 +143,7 @@ class PoolingLayer(RandomLayer):
         return self.ndim == 4 and not self.random
 
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return not self.random and len(top_shapes) == 1  # places in a plane take more digits
+        return not self.random and len(top_shapes) == 1  # bfloat16 has too few digits for the indices of top 1
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         bottom, top = tuple(bottom_shapes[0]), tuple(top_shapes[0])
@@ -191,7 +191,7 @@ class PoolingLayer(RandomLayer):
         dy, dx, g = io.top_diff[0], io.bottom_diff[0], self.geometry
         if dx is None:
             return
-        if dy is None:  # only the second top has a gradient, which counts for nothing
+        if dy is None:  # only the second top has a gradient, which is ignored
             io.ops.fill(dx, 0.0)
         elif "mask" in io.scratch:
             self.operation.backward(dy, io.scratch["mask"], dx, *self.numbers)

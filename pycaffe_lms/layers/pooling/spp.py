@@ -11,7 +11,7 @@ from ..spatial import check_images
 
 @register_layer("SPP")
 class SPPLayer(Layer):
-    """Pools the whole input into 1 x 1, 2 x 2, 4 x 4, ... bins, and lines the results up: as wide for any input size.
+    """Pools the whole input into 1 x 1, 2 x 2, 4 x 4, ... bins and joins the results: as wide for any input size.
 
     Level i (of spp_param.pyramid_height) has b = 2^i bins along each axis: kernel and stride ceil(size / b), pad
     (kernel * b - size + 1) / 2 rounded down, MAX or AVE as in Pooling.
@@ -28,7 +28,7 @@ class SPPLayer(Layer):
         spp = self.param.spp_param
         if spp.pool == caffe_pb2.SPPParameter.STOCHASTIC:
             raise self.error(
-                "has no stochastic pooling, which takes none of the padding that SPP needs",
+                "has no stochastic pooling, which takes no padding",
                 fix="use pool: MAX or pool: AVE",
             )
         if spp.pyramid_height < 1:
@@ -101,6 +101,6 @@ class SPPLayer(Layer):
 
 
 def _window(size: int, bins: int) -> tuple[int, int]:
-    """(kernel, pad) along one axis. With a pad below the kernel, Pooling then has exactly `bins` outputs."""
+    """Return (kernel, pad) along one axis, with which Pooling has exactly `bins` outputs if the pad is smaller."""
     kernel = -(-size // bins)
     return kernel, (kernel * bins - size + 1) // 2

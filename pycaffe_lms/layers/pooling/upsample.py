@@ -11,20 +11,20 @@ from ..spatial import check_images
 
 @register_layer("Upsample")
 class UpsampleLayer(Layer):
-    """Two bottoms, unpooling: y[n, c, mask[n, c, i]] = x[n, c, i], 0 where no value goes.
+    """Two bottoms, unpooling: y[n, c, mask[n, c, i]] = x[n, c, i], 0 elsewhere.
     One bottom, repetition: y[n, c, h, w] = x[n, c, h / scale, w / scale], rounded down.
 
     Bottom 0: x, (N, C, H, W). Bottom 1: the mask, x's shape: the index h * W + w inside y's plane (the second top of
-    the Pooling that is undone). Top 0: (N, C, oh, ow): upsample_param.upsample_h and upsample_w (two bottoms; a scale
-    beside them counts for nothing), or H * scale_h and W * scale_w (scale, default 2, is both), less one row or column
-    for pad_out_h or pad_out_w (two bottoms and a scale of 2).
-    Where several values go to one place the last one stays. An index that y does not have puts its value nowhere.
-    The gradient is, with a mask, that of the place (for each value that was sent there; 0 for a value that went
-    nowhere), else the sum over the block. The mask gets a gradient of zeros. Backward reads the mask, or nothing.
+    the Pooling that is undone). Top 0: (N, C, oh, ow): upsample_param.upsample_h and upsample_w (two bottoms; they win
+    over a scale), or H * scale_h and W * scale_w (scale, default 2, is both), less one row or column for pad_out_h or
+    pad_out_w (two bottoms and a scale of 2).
+    Where several values have one index the last one is written. A value whose index is outside y is left out.
+    Gradient with a mask: dx[n, c, i] = dy[n, c, mask[n, c, i]], 0 for a value that was left out; else the sum over the
+    block. The mask gets a gradient of zeros. Backward reads the mask, or nothing.
     Raises: LayerParamError for contradicting or impossible fields; ShapeError for other than 4 axes, or a mask of
     another shape than x.
     Source: alexgkendall/caffe-segnet (two bottoms; there an index out of range ends the program on the CPU, and which
-    value stays is not defined on a GPU), eric612/MobileNet-YOLO (one bottom), src/caffe/layers/upsample_layer.cpp.
+    value is written is not defined on a GPU), eric612/MobileNet-YOLO (one bottom), src/caffe/layers/upsample_layer.cpp.
     """
 
     declares = Declaration(

@@ -10,10 +10,11 @@ from ..registry import register_layer
 class ArgMaxLayer(Layer):
     """The top_k (default 1) largest values of each item, largest first; of equal values the one with the larger index.
 
-    Without argmax_param.axis an item is everything behind the first axis, and the top has shape (N, 1, top_k), with 1s
-    behind it up to the bottom's number of axes: indices; with out_max_val (N, 2, top_k): indices, then values.
-    With axis the top has the bottom's shape but for top_k along that axis: indices, or values with out_max_val.
-    Bottom 0: one axis or more. A NaN counts as larger than any number. No backward.
+    Bottom 0: one axis or more. Top 0 without argmax_param.axis, where the first axis counts the items: indices,
+    (N, 1, top_k), or with out_max_val indices and then values, (N, 2, top_k), followed by axes of size 1 up to the
+    bottom's number of axes. Top 0 with axis: the bottom's shape with top_k along that axis; indices, or with
+    out_max_val values.
+    A NaN counts as larger than any number. No backward.
     Raises: LayerParamError for an axis out of range, or top_k below 1 or above the number of values; ShapeError for a
     bottom without axes.
     Source: BVLC/caffe, src/caffe/layers/argmax_layer.cpp.

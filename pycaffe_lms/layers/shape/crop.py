@@ -10,8 +10,8 @@ from ..registry import register_layer
 class CropLayer(Layer):
     """y = x cut to the size of bottom 1 in the axes from crop_param.axis (default 2) on, starting at crop_param.offset.
 
-    No offset: 0; one: for all these axes; else one for each.
-    Bottom 0: x. Bottom 1: gives its shape only, and gets a gradient of zeros. Top 0: y, x's shape before `axis`, that
+    Offsets: none (0), one for all these axes, or one for each.
+    Bottom 0: x. Bottom 1: only its shape is used, and its gradient is zeros. Top 0: y, x's shape before `axis`, that
     of bottom 1 from there on. Backward reads nothing.
     Raises: LayerParamError for a bad axis or number of offsets; ShapeError where bottom 1 does not fit.
     Source: BVLC/caffe, src/caffe/layers/crop_layer.cpp (there bottom 1's gradient is left as it is).

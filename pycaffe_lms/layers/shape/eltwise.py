@@ -1,4 +1,4 @@
-"""Eltwise: several bottoms of one shape become one."""
+"""Eltwise and Axpy: bottoms of one shape become one, element by element."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ...arrays import AnyArray
 from ...ops.geometry import integer_dtype
+from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Needs, Ops, Pass, Role, Shapes, at_least
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, count, exactly
 from ..registry import register_layer
 
 _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))
@@ -18,7 +19,7 @@ class EltwiseLayer(Layer):
     """SUM: y = sum of coeff_i * x_i (coeff: none, or one per bottom). PROD: y = product. MAX: y = maximum.
 
     Bottoms: two or more of one shape. Top 0: y, of that shape.
-    MAX: a tie of bottoms 0 and 1 goes to 1, a later bottom must be strictly greater, on every device.
+    MAX: where bottoms 0 and 1 are equal, 1 is chosen; a later bottom only where it is strictly greater.
     Backward reads: SUM nothing; PROD the other bottoms, or, with stable_prod_grad: false, the top and the bottom itself
     (dx = y / x * dy, NaN where x is 0); MAX the choice that forward saved.
     Raises: LayerParamError for coeff with PROD, or another number of coeff than of bottoms; ShapeError.
@@ -67,7 +68,7 @@ class EltwiseLayer(Layer):
         return Needs(bottoms=frozenset(others))
 
     def _mask(self, io: Pass, like: AnyArray) -> AnyArray:
-        """The saved choice, whose elements lie as those of `like`, in whatever order; None where nothing is saved."""
+        """Return the saved choice as an array in the shape and memory order of `like`; None if none is saved."""
         mask = io.scratch.get("mask")
         return None if mask is None else mask.reshape(like.shape)
 
@@ -93,3 +94,46 @@ class EltwiseLayer(Layer):
                 io.ops.eltwise_prod.backward([x for j, x in enumerate(io.bottom) if j != i], dy, dx)
             else:
                 io.ops.eltwise_prod.backward_unstable(io.bottom[i], io.top[0], dy, dx)
+
+
+@register_layer("Axpy")
+class AxpyLayer(Layer):
+    """top = a * x + y, one factor for each channel of each item.
+
+    Bottom 0: a, (N, C) or (N, C, 1, 1). Bottom 1: x, (N, C, ...). Bottom 2: y, the shape of x. Top 0: the shape of x.
+    Backward reads x for the gradient of a, a for that of x, nothing for that of y.
+    Raises: ShapeError for shapes other than these.
+    Source: hujie-frank/SENet, src/caffe/layers/axpy_layer.cpp.
+    """
+
+    declares = Declaration(bottoms=exactly(3), splits_over_batch=True)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        a, x, y = (tuple(shape) for shape in bottom_shapes)
+        if len(x) < 2 or a[:2] != x[:2] or count(a, 2) != 1:
+            raise self.shape_error(
+                f'has shape {a}, but "{self.param.bottom[1]}" has {x}',
+                bottom=0,
+                fix="give one factor per channel: (N, C) or (N, C, 1, 1) for an x of shape (N, C, ...)",
+            )
+        if x != y:
+            raise self.shape_error(
+                f'has shape {y}, but "{self.param.bottom[1]}" has {x}', bottom=2, fix="give x and y the same shape"
+            )
+        self.size = count(x, 0, 2), count(x, 2)
+        return [x]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        rows, dim = self.size
+        self.scratch("work", (rows * reduction_parts(1, rows, dim),), lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
+
+    def forward(self, io: Pass) -> None:
+        io.ops.axpy.forward(*io.bottom, io.top[0], *self.size)
+
+    def backward(self, io: Pass) -> None:
+        (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
+        if da is not None or dx is not None or dy is not None:
+            io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)

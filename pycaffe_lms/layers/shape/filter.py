@@ -18,8 +18,8 @@ class FilterLayer(Layer):
     """Top i has those rows (items along axis 0) of bottom i for which the last bottom, the selector, is not 0.
 
     Bottoms: any shapes with the same N, and last the selector: (N), or (N, 1, ..., 1). Tops, one for each other bottom:
-    (number of selected rows, rest of the bottom's shape); all N rows before the first forward. No row may be selected.
-    The number is found on the host before every forward; the rows are copied where the net runs. Rows that are not
+    (number of selected rows, 0 or more; rest of the bottom's shape), all N rows before the first forward.
+    The selected rows are counted on the host before every forward, and copied on the net's device. Rows that are not
     selected get a gradient of 0; the selector gets none. Backward reads no data.
     Raises: BlobCountError unless there is one top per bottom but the last; ShapeError for other N or another selector.
     Source: BVLC/caffe, src/caffe/layers/filter_layer.cpp (whose backward crashes where nothing is selected).

@@ -16,7 +16,7 @@ class ParameterLayer(Layer):
     """A learnable blob as a top: y = P.
 
     Bottoms: none. Top 0: y, of shape parameter_param.shape. Parameters: P, that shape, first 0.
-    P's gradient is y's, added to what P has from elsewhere. Backward reads nothing.
+    y's gradient is added to the gradient that P has from other layers. Backward reads nothing.
     Raises: LayerParamError for a negative size.
     Source: BVLC/caffe, include/caffe/layers/parameter_layer.hpp (there gradients overwrite instead of adding up).
     """

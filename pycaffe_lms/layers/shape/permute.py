@@ -99,10 +99,10 @@ class ShuffleChannelLayer(_Transposed):
 
 @register_layer("Reorg")
 class ReorgLayer(_Transposed):
-    """(N, C, H, W) -> (N, C s^2, H / s, W / s) in darknet's order (s: reorg_param.stride); `reverse` takes it back.
+    """(N, C, H, W) -> (N, C s^2, H / s, W / s) in darknet's order (s: reorg_param.stride); with `reverse` the inverse.
 
     x's memory read as (N, C / s^2, H, s, W, s) with axes (0, 3, 5, 1, 2, 4): what YOLOv2's weights were trained with.
-    It is the usual space-to-depth only among the pixels of that view.
+    So it is a space-to-depth of that view, not of x.
     Bottom 0: x, 4 axes. Top 0: as above; with reverse: (N, C / s^2, H s, W s). Backward reads nothing.
     Raises: LayerParamError without a stride; ShapeError where sizes do not divide.
     Source: gklz1982/caffe-yolov2, src/caffe/layers/reorg_layer.cpp (its backward is not the inverse; ours is).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
-_SHARE = 64  # tiles that one thread adds up where there are too few elements to fill a GPU
+_SHARE = 64  # tiles that one thread of a GPU adds up where the bottom has fewer than `_THREADS` elements
 _THREADS = 1 << 16
 
 
