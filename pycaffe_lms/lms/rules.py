@@ -6,8 +6,7 @@ over the zoo: `tools/bench/ablation.py` changes them one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -21,27 +20,22 @@ class Rules:
             to it; no unit.
         checkpoint_density: forward segments per hundred rematerializable steps; the values alive at the narrowest point
             of each segment are checkpoints, preferably kept or copied: see `remat/candidates.py`.
-        memory_share: share of the memory limit that the pass may fill; the rest is left for early prefetches.
         surplus_weight: weight of bytes freed beyond the shortfall; no unit.
         displacement: count the copies of gradients that rematerializing a large value displaces: see `remat/cost.py`.
-        surcharges: (buffer, True to rematerialize or False to copy) -> seconds added to its price.
     """
 
     copies: bool = True
     remats: bool = True
     linked_weight: float = 0.5
     checkpoint_density: float = 0.0
-    memory_share: float = 1.0
     surplus_weight: float = 1.0
     displacement: bool = True
-    surcharges: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the rules in words, as the log and reports have them."""
         if not self.remats:
             return "copies"
         more = f", checkpoints {self.checkpoint_density:g}" if self.checkpoint_density else ""
-        more += ", prices found by trying" if self.surcharges else ""
         how = "copies and remats" if self.copies else "remats where they can be"
         return f"{how}, weight of linked steps {self.linked_weight:g}{more}"
 
@@ -53,8 +47,8 @@ AUTO = (
     Rules(copies=False, linked_weight=0.3, checkpoint_density=4.5, surplus_weight=0.0),
     Rules(copies=False, linked_weight=0.3, checkpoint_density=2.75, surplus_weight=0.3),
     Rules(copies=False, linked_weight=0.5, checkpoint_density=2.75, surplus_weight=0.0),
-    Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5, memory_share=0.96),
-    Rules(copies=False, linked_weight=0.5, checkpoint_density=2.0, memory_share=0.96),
+    Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),
+    Rules(copies=False, linked_weight=0.5, checkpoint_density=2.0),
     Rules(linked_weight=0.7),
     Rules(linked_weight=0.1),
     Rules(copies=False, linked_weight=1.0),
@@ -73,10 +67,6 @@ class SearchBudget:
         given_first: sets of rules from `auto` that are tried before neighbours of the best.
         copies_after: failures after which the last set of `auto` (copies alone, which needs least memory) is next.
         failures: failures after which no more sets are tried: the program hardly fits, and copying on demand is left.
-        moves: kinds of random changes to prices, tried in turn by chance: "waited" (of values whose copies steps waited
-            for), "again" (of values rematerialized twice), "any" (of values in either, or changed before).
-        surcharges: seconds that "any" adds to one price.
-        least_wait: seconds that a step waits before its copy is blamed.
         work: sum of (passes x steps squared) after which no more rules are tried. It is counted, not timed, so that
             every run finds the same plan.
         failed_work: share of a pass's work that counts where no plan came of it.
@@ -87,11 +77,9 @@ class SearchBudget:
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program
             that runs for a millisecond is planned at once.
         close: factor on the seconds of the steps alone; a plan as fast as this ends the search.
-        stall_share: share of the stall predicted by the eviction pass that is taken as a lower bound of a plan's.
         passes: eviction passes for one set of rules, with less memory each, until packing fits.
         memory_factor: factor on the memory from pass to pass.
         copy_margin: factor on predicted copy times when memory is held for copies, since measured ones vary.
-        copies_in_after_peak: reckon that copies in begin only after the step that needs most memory.
         evict_in_place: a value that the running step can overwrite may be dropped for that, and rematerialized.
         checkpoint_seconds: seconds added to the price of rematerializing a checkpoint: more than any step takes.
         large_parts: a value is large if it takes more than one of so many parts of the memory limit. Rematerializing
@@ -127,16 +115,12 @@ class SearchBudget:
         ("checkpoint_density", (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0)),
         ("copies", (True, False)),
         ("displacement", (True, False)),
-        ("memory_share", (1.0, 0.98, 0.96, 0.93)),
         ("surplus_weight", (1.0, 0.3, 0.1, 0.0)),
         ("linked_weight", (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)),
     )
     given_first: int = 4
     copies_after: int = 2
     failures: int = 5
-    moves: tuple[str, ...] = ("waited", "again", "any")
-    surcharges: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
-    least_wait: float = 1e-5
     work: int = 9_000_000
     failed_work: float = 0.5
     slow: float = 1.3
@@ -145,11 +129,9 @@ class SearchBudget:
     steps_per_try: int = 12
     steps_per_second: int = 6_000_000
     close: float = 1.01
-    stall_share: float = 0.25
     passes: int = 6
     memory_factor: float = 0.95
     copy_margin: float = 1.1
-    copies_in_after_peak: bool = True
     evict_in_place: bool = True
     checkpoint_seconds: float = 1.0
     large_parts: int = 12

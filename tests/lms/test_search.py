@@ -105,7 +105,7 @@ def test_the_same_rules_are_tried_in_every_run(monkeypatch):
 
 def test_copies_alone_are_tried_where_nothing_else_was_found():
     program, _ = net_program(3)
-    search = Search(RULES, RematCandidates(program, {}, frozenset()), Costs([], {}, SLOW))
+    search = Search(RULES)
     asked = []
     while (rules := search.next()) is not None:
         asked.append(rules)
@@ -182,7 +182,7 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
 
 def test_where_nothing_fits_copies_alone_come_third_and_five_sets_of_rules_are_enough():
     given = [Rules(linked_weight=k / 10) for k in range(8)] + [Rules(remats=False)]
-    search, tried = Search(given, None, None), []
+    search, tried = Search(given), []
     while (rules := search.next()) is not None:
         tried.append(rules)
         search.tell(rules, None)

@@ -90,14 +90,10 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "large_parts": (0, 24),
         "dwarf_factor": (never,),
         "evict_in_place": (False,),
-        "copies_in_after_peak": (False,),
         "checkpoint_seconds": (0.0,),
-        "moves": ((), ("again", "any"), ("waited", "any"), ("waited", "again"), ("any",)),
-        "surcharges": ((1e-3,),),
         "given_first": (1, 12),
         "copies_after": (never,),
         "failures": (2, never),
-        "least_wait": (0.0,),
         "work": (SEARCH.work // 3, SEARCH.work * 3),
         "failed_work": (1.0,),
         "slow": (1.0, math.inf),
@@ -106,7 +102,6 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "steps_per_try": (24,),
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
         "close": (1.0,),
-        "stall_share": (0.0, 0.5),
         "passes": (3,),
         "memory_factor": (0.9,),
         "copy_margin": (1.0,),
@@ -125,17 +120,15 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
     }
     for field, values in tried.items():
         for value in values:
-            if hasattr(SEARCH, field):
-                yield f"{field} = {value}", replace(SEARCH, **{field: value})
+            yield f"{field} = {value}", replace(SEARCH, **{field: value})
 
 
 def changes() -> dict[str, SearchBudget]:
     """Every change by its name; those that leave most out come first."""
     found = dict(_values())
-    fields = {"checkpoint_density": 0.0, "memory_share": 1.0, "surplus_weight": 1.0, "linked_weight": 0.0}
+    fields = {"checkpoint_density": 0.0, "surplus_weight": 1.0, "linked_weight": 0.0, "displacement": False}
     for name, value in fields.items():
-        if hasattr(Rules(), name):
-            found[f"all rules: {name} = {value}"] = _with_rules(name, value)
+        found[f"all rules: {name} = {value}"] = _with_rules(name, value)
     for name, _ in SEARCH.ladders:
         found[f"no neighbours in {name}"] = replace(SEARCH, ladders=_ladders_but(name))
     for i, rules in enumerate(SEARCH.auto):
@@ -146,7 +139,7 @@ def changes() -> dict[str, SearchBudget]:
 
 def described(rules: Rules) -> str:
     """Return the fields that differ from the default."""
-    return ", ".join(f"{k}={v:g}" for k, v in vars(rules).items() if k != "surcharges" and v != getattr(Rules(), k))
+    return ", ".join(f"{k}={v:g}" for k, v in vars(rules).items() if v != getattr(Rules(), k))
 
 
 # -- predicted ---------------------------------------------------------------------------------------------------------
@@ -227,7 +220,7 @@ REBUILT = ("params_share", "params_steps", "few_pages")  # fields that decide wh
 def predict(case: str, budget: int, change: str, folder: Path) -> dict:
     """Return {"seconds": of an iteration, None where nothing fits, "planning": processor seconds}."""
     search, net, mode = SEARCH if not change else changes()[change], case.split()[0], case.partition(" -lms ")[2]
-    rebuilt = any(getattr(search, f) != getattr(SEARCH, f) for f in REBUILT if hasattr(SEARCH, f))
+    rebuilt = any(getattr(search, f) != getattr(SEARCH, f) for f in REBUILT)
     cases = asked(net, mode or "auto", budget, search) if rebuilt else pickle.loads((folder / case).read_bytes())
     begun = time.process_time()
     try:

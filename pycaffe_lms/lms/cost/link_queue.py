@@ -18,12 +18,10 @@ class LinkQueue:
 
     Args:
         costs: seconds of steps, and the machine with the link.
-        times: time at which every step starts.
-        turn: time at which most memory is needed; copies in are assumed to begin no earlier.
     """
 
-    def __init__(self, costs: Costs, times: list[float], turn: float):
-        self._machine, self._times, self._turn = costs.machine, times, turn
+    def __init__(self, costs: Costs):
+        self._machine = costs.machine
         self._out_free = 0.0
         self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come
         self._busy: list[float] = [0.0]  # seconds of the first k of them
@@ -42,8 +40,8 @@ class LinkQueue:
         out = 0.0
         if not clean:
             out = max(0.0, max(self._out_free, made) + m.copy_seconds(nbytes, True) - now - self.late)
-        busy, start = self._busy[bisect_right(self._back, (wanted, NEVER))], max(now, self._turn)
-        return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - start))
+        busy = self._busy[bisect_right(self._back, (wanted, NEVER))]
+        return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - now))
 
     def book(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> None:
         """Add the copies of a value that leaves the device; arguments as in `price`."""

@@ -55,13 +55,11 @@ class Evictions:
     Attributes:
         order: (step, whether it rematerializes) in the order of execution.
         left: (buffer, position in `order` of its last use) of live ranges that end before the value's next use.
-        stall: predicted seconds by which copies are late.
         evicted: number of evictions.
     """
 
     order: list[tuple[int, bool]] = field(default_factory=list)
     left: set[tuple[int, int]] = field(default_factory=set)
-    stall: float = 0.0
     evicted: int = 0
 
 
@@ -93,7 +91,7 @@ class Tracked:
     readers: set[int] = field(default_factory=set)
 
 
-_Choice = tuple[int, int, float, int, int | None]  # buffer, `_ON_HOST` or `_GONE`, cost in s, next reader, successor
+_Choice = tuple[int, int, int, int | None]  # buffer, `_ON_HOST` or `_GONE`, step that reads it next, successor
 
 
 class EvictionPass:
@@ -141,20 +139,10 @@ class EvictionPass:
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
         self.found = Evictions()
-        self.links = LinkQueue(costs, self.times, self.times[self._peak()] if search.copies_in_after_peak else 0.0)
+        self.links = LinkQueue(costs)
         for x in self.tracked.values():
             if x.uses and x.uses[0][1] is not Mode.OVERWRITE:
                 x.where, x.clean = _ON_HOST, True
-
-    def _peak(self) -> int:
-        """Return the step with the most live bytes if nothing were evicted."""
-        change = [0] * (self.n + 1)
-        for x in self.tracked.values():
-            if x.uses:
-                change[x.uses[0][0]] += x.size
-                change[x.uses[-1][0] + 1] -= x.size
-        loads = list(accumulate(change))
-        return max(range(len(loads)), key=loads.__getitem__)
 
     # -- the future ------------------------------------------------------------------------------------------------
     def next_read(self, b: int, skip: int = 0, but: int | None = None) -> int:
@@ -358,7 +346,7 @@ class EvictionPass:
             area = useful * (self.times[min(wanted, self.n)] - starts)
             score = (b in self.needed_soon, price / area, -area)
             if best is None or score < best:
-                best, choice = score, (b, way, price, wanted, successor)
+                best, choice = score, (b, way, wanted, successor)
         return choice
 
     def _candidates(
@@ -385,7 +373,6 @@ class EvictionPass:
             return (0.0, None) if again is None else (again, _GONE)
         made = 0.0 if x.maker is None else self.times[x.maker + 1]
         price = self.links.price(x.copied, x.clean, made + late, now, self.times[min(wanted, self.n)] + late)
-        price += self.rules.surcharges.get((b, False), 0.0)
         may = self.rules.remats and wanted < self.n and b not in self.needed_soon
         if may and (price > 0 or not self.rules.copies):
             again = self._remat_price(b, wanted)
@@ -400,10 +387,7 @@ class EvictionPass:
             return None
         if self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit):
             return None
-        price = self.costs.again[r]
-        price += self.rules.surcharges.get((b, True), 0.0) + (
-            self.search.checkpoint_seconds if b in self.checkpoints else 0.0
-        )
+        price = self.costs.again[r] + (self.search.checkpoint_seconds if b in self.checkpoints else 0.0)
         near = {m for x in self.can.reads[r] if self._gone(x) and (m := self.tracked[x].maker) is not None}
         near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
@@ -439,7 +423,7 @@ class EvictionPass:
                     todo.append(x)
         return True
 
-    def _evict(self, b: int, way: int, price: float, wanted: int, successor: int | None, s: int, now: float) -> None:
+    def _evict(self, b: int, way: int, wanted: int, successor: int | None, s: int, now: float) -> None:
         """Carry out an eviction that `_cheapest` returned. A successor reuses the memory in place."""
         self.found.evicted += 1
         if successor is not None:
@@ -451,7 +435,6 @@ class EvictionPass:
         if way == _ON_HOST:
             made = 0.0 if x.maker is None else self.times[x.maker + 1]
             self.links.book(x.copied, x.clean, made + self.links.late, now, self.times[min(wanted, self.n)])
-            self.found.stall += price
             x.clean = True
         else:
             self._drop(b, wanted)

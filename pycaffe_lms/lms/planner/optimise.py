@@ -81,7 +81,7 @@ def optimise(
         CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
         RematCost(can, buffers, sizes, costs, search),
     )
-    found, work, followed, alone, steps = Search(rules, can, costs, search), 0, 0, sum(costs.steps), len(program.steps)
+    found, work, followed, alone, steps = Search(rules, search), 0, 0, sum(costs.steps), len(program.steps)
     sets = max(len(rules), steps // search.steps_per_try)
     least = search.work // min(search.most_tried, sets)  # least work counted for one set of rules
     more = min(4.0, 1 + (search.short_steps / max(1, steps)) ** 2)  # factor on the work where plans are slow
@@ -129,7 +129,7 @@ class _Problem:
 def _with_rules(problem: _Problem, rules: Rules, below: float) -> tuple[Plan | None, int]:
     """Return (plan, eviction passes); the plan is None where these rules give none faster than `below` seconds."""
     limit, costs, search, sizes = problem.limit, problem.costs, problem.search, problem.remat_cost.sizes
-    memory = sum(sizes.values()) if limit is None else int(limit * rules.memory_share)
+    memory = sum(sizes.values()) if limit is None else limit
     checkpoints = problem.checkpointing.checkpoints(
         round(rules.checkpoint_density * len(problem.can.valid_until) / 100)
     )
@@ -150,7 +150,7 @@ def _with_rules(problem: _Problem, rules: Rules, below: float) -> tuple[Plan | N
             ).run()
         except DoesNotFit:
             return None, passes
-        if sum(_seconds(found, costs)) + search.stall_share * found.stall >= below:
+        if sum(_seconds(found, costs)) >= below:
             return None, passes
         plan = _lay_out(problem, found)
         if isinstance(plan, Plan):
