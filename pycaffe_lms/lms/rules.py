@@ -1,7 +1,7 @@
 """Define every number that planning chooses by: `Rules` of one eviction pass, and `SearchBudget` of a whole search.
 
 Pure. `planner/search.py` varies the rules; all other numbers are the same for every program. What each of them gains
-over the zoo: `tools/bench/ablation.py` changes them one at a time.
+over the zoo is in docs/lms.md; `tools/bench/ablation.py` changes them one at a time.
 """
 
 from __future__ import annotations
