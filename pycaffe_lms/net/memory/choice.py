@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
+from ...lms.layout.inplace_reuse import step_needs
 from ...lms.program import Buffer, Program, Step
 from ...lms.runtime.runtime import Runtime
 from ..build.graph import Graph
@@ -107,7 +107,4 @@ def residency_estimate(
     resident = sum(b.nbytes for b in used if b.id not in moving and not b.call_scratch)
     resident += max((b.nbytes for b in used if b.id not in moving and b.call_scratch), default=0)
     resident += HISTORIES * sum(sizes.get(p.data, 0) for p in graph.learnable)
-    program = Program("all", tuple(steps), frozenset())
-    pairs = inplace_reuses(program, moving)
-    moved = {b: buffer.nbytes for b, buffer in moving.items()}
-    return resident, max((needed_bytes(program, s, moved, pairs) for s in range(len(steps))), default=0)
+    return resident, max(step_needs(Program("all", tuple(steps), frozenset()), moving), default=0)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import OutOfDeviceMemory, PlanError, Where
+from ...lms.layout.inplace_reuse import step_needs
 from ...lms.planner.lookahead import refuse_impossible
 from ...lms.program import Buffer, Program
 from ...lms.runtime.runtime import Runtime
@@ -23,7 +24,7 @@ from ...memory.exported_views import alive
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
 from ..program.programs import AnyStep, HostedStep, SplitBackward
-from .micro_batch_choice import Splitting, describe, needs
+from .micro_batch_choice import Splitting, describe
 
 if TYPE_CHECKING:
     from ...blob import Blob
@@ -184,7 +185,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         passes = net.arrangement.all_steps(fused=not by_hand, split_backward=split)
         steps: list[AnyStep] = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.store.managed(), net.runtime.limit()
-        need = needs(steps, managed)
+        need = step_needs(Program("all", tuple(s.step for s in steps), frozenset()), managed)
         if helped and max(need) <= limit:
             return True
         if not helped and error.where.layer is not None and max(need, default=0) < error.needed:

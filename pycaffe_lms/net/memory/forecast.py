@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...backend.device import ALIGN
 from ...errors import OutOfDeviceMemory
-from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
+from ...lms.layout.inplace_reuse import step_needs
 from ...lms.plan.plan import Plan
 from ...lms.planner.host_slots import with_host_slots
 from ...lms.planner.lookahead import make_plan
@@ -107,7 +107,7 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, Mapping[int, Buffer], froze
     """
     made = net.program_of(tail)
     whole, other = _with_requests(net, replace(made, split_backward=None)), _with_requests(net, with_least_memory(made))
-    return other if max(_needs(*other[:2]), default=0) < max(_needs(*whole[:2]), default=0) else whole
+    return other if max(step_needs(*other[:2]), default=0) < max(step_needs(*whole[:2]), default=0) else whole
 
 
 def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, Mapping[int, Buffer], frozenset[int]]:
@@ -130,7 +130,7 @@ def least(net: Net, tail: Tail) -> Least:
     fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
     if not managed:
         return Least(fixed, fixed, "", ())
-    sizes, need = {b: buffer.nbytes for b, buffer in managed.items()}, _needs(program, managed)
+    sizes, need = {b: buffer.nbytes for b, buffer in managed.items()}, step_needs(program, managed)
     worst = program.steps[need.index(max(need))]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
     plan = partial(make_plan, program, managed, ahead=0, uncopied=uncopied, page=net.runtime.page(managed))
@@ -142,12 +142,7 @@ def needed(net: Net, tail: Tail) -> int:
     """Return a lower bound of `least` in bytes, much faster: resident buffers, workspace and the largest step."""
     program, managed, _ = _managed(net, tail)
     fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
-    return fixed + max(_needs(program, managed), default=0)
-
-
-def _needs(program: Program, managed: Mapping[int, Buffer]) -> list[int]:
-    sizes, pairs = {b: buffer.nbytes for b, buffer in managed.items()}, inplace_reuses(program, managed)
-    return [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
+    return fixed + max(step_needs(program, managed), default=0)
 
 
 def _least_arena(need: int, arena_of: Callable[[int | None], int]) -> int:

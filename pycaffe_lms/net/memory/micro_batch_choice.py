@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...layers.base import count
-from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
-from ...lms.program import Buffer, Program
+from ...lms.program import Buffer
 from ..build.graph import Graph, Node
 from ..passes.micro_batch import MicroBatchedGraph
 from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values
@@ -196,14 +195,6 @@ def _key(region: Region) -> tuple[int, int]:
 def _most(graph: Graph, region: Region) -> int:
     """Return the largest number of parts of a region."""
     return len(boundaries(graph, region, region.items)) - 1
-
-
-def needs(steps: Sequence[AnyStep], managed: Mapping[int, Buffer]) -> list[int]:
-    """Return the bytes of managed buffers that each step needs at once."""
-    program = Program("all", tuple(s.step for s in steps), frozenset())
-    sizes = {b: buffer.nbytes for b, buffer in managed.items()}
-    pairs = inplace_reuses(program, managed)
-    return [needed_bytes(program, s, sizes, pairs) for s in range(len(steps))]
 
 
 def _whole_bytes(
