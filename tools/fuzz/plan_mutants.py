@@ -507,8 +507,8 @@ def trains_alike(found: Mutant, order: str, seed: int) -> bool:
     """Whether training by a mutant's plan gives the bits of training without Large Model Support."""
     steps = _asked(found.net, found.kind)[1][0].steps
 
-    def plan(self, program, *_):
-        if program.steps != steps:  # gradients in one step in place of two, or the other way
+    def plan(self, request):
+        if request.program.steps != steps:  # gradients in one step in place of two, or the other way
             raise OutOfDeviceMemory("another program is planned", needed=0, free=0)
         return found.plan
 

@@ -67,7 +67,7 @@ class ContrastiveLossLayer(LossLayer):
             features = count(a, 1) if i < 2 else 1
             if count(shape, 1) != features or count(shape, 2) != 1:
                 raise self.shape_error(
-                    f"has shape {tuple(shape)}, which is not {items} items of {features} channels and no further axes",
+                    f"has shape {tuple(shape)}, which is not {items} items of {features} channels and no further size",
                     bottom=i,
                     fix="give two bottoms of one shape (N, C) and a bottom of N labels",
                 )
