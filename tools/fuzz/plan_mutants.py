@@ -263,9 +263,9 @@ def _handover_otherwise(plan, rng):
 
 
 def _home_otherwise(plan, rng):
-    if (i := _one(rng, plan, lambda op: op.home)) is None:
+    if (i := _one(rng, plan, lambda op: op.host_slot)) is None:
         return None
-    home = plan.ops[i].home
+    home = plan.ops[i].host_slot
     made = rng.choice(
         (
             None,
@@ -274,7 +274,7 @@ def _home_otherwise(plan, rng):
             dataclasses.replace(home, segment=home.segment + rng.choice((-1, 1))),
         )
     )
-    return _with(plan, i, home=made)
+    return _with(plan, i, host_slot=made)
 
 
 def _part_otherwise(plan, rng):
