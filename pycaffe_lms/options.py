@@ -1,7 +1,7 @@
 """Declare an option once: a field of a settings class carries an `Option`, and everything else is made from it.
 
 From the metadata of `lms/config.py` and `net/tuning.py` are made: the flag and its help (`cli/flags.py`), the check
-of the value with its error (`check_settings`), the keyword of `caffe.LMS(...)` with its documentation
+of the value with its error (`Option.check`), the keyword of `caffe.LMS(...)` with its documentation
 (`pycaffe/lms.py`) and the rows of docs/cli.md (`tools/gen_cli_docs.py`).
 """
 
