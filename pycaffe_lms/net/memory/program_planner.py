@@ -101,8 +101,8 @@ class ProgramPlanner:
         """Plan a program again with the step times known now, in the form that ran.
 
         Returns:
-            The program, its new plan, and the seconds that the old plan is predicted to take now. The plan is the old
-            one unless the new one is faster enough.
+            The program, the plan to use, and the seconds that the old plan is predicted to take now. The plan to use is
+            the old one unless the new one takes less than `SearchBudget.replan` of its time.
         """
         sequenced = in_same_form(sequenced, ran)
         request = replace(self.request_of(sequenced), first=old.how)
