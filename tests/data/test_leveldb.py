@@ -36,7 +36,7 @@ def ten(tmp_path):
     assert write_leveldb(path, ((key, b"value " + key) for key in reversed(KEYS))) == 10
     yield path
     gc.collect()
-    assert not leveldb_source._DATABASES._open, "a database was left open"
+    assert not LevelDBSource.handles._open, "a database was left open"
 
 
 def keys(source, count):
@@ -128,7 +128,7 @@ def test_dropping_a_source_closes_it(ten):
     assert keys(source, 1) == KEYS[:1]
     del source
     gc.collect()
-    assert not leveldb_source._DATABASES._open
+    assert not LevelDBSource.handles._open
     assert len(read(ten)) == 10
 
 
@@ -199,7 +199,7 @@ def test_things_that_are_no_leveldb(tmp_path):
         with pytest.raises(DataError, match=words) as caught:
             LevelDBSource(tmp_path / name)
         assert f"{tmp_path}/{name}" in str(caught.value) and caught.value.fix
-    assert not (tmp_path / "none").exists() and not leveldb_source._DATABASES._open
+    assert not (tmp_path / "none").exists() and not LevelDBSource.handles._open
 
 
 def test_the_wrong_backend_says_which_is_right(ten, tmp_path):
@@ -239,7 +239,7 @@ def test_damaged_and_missing_tables(tmp_path):
     with pytest.raises(DataError, match="missing files"):
         LevelDBSource(path)
     gc.collect()
-    assert not leveldb_source._DATABASES._open
+    assert not LevelDBSource.handles._open
 
 
 def test_without_plyvel(ten, monkeypatch):

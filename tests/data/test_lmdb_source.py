@@ -29,7 +29,7 @@ def ten(tmp_path):
     write_lmdb(path, ((key, b"value " + key) for key in reversed(KEYS)))
     yield path
     gc.collect()
-    assert not lmdb_source._ENVIRONMENTS._open, "an environment was left open"
+    assert not LMDBSource.handles._open, "an environment was left open"
 
 
 def keys(source, count):
@@ -108,7 +108,7 @@ def test_dropping_a_source_closes_it(ten):
     source = LMDBSource(ten)
     del source
     gc.collect()
-    assert not lmdb_source._ENVIRONMENTS._open
+    assert not LMDBSource.handles._open
 
 
 def test_read_only_folder_needs_no_lock_file(ten, monkeypatch):
@@ -207,7 +207,7 @@ def test_cut_short(tmp_path, cut):
     with pytest.raises(DataError, match="pages are expected"):
         LMDBSource(path.parent)
     gc.collect()
-    assert not lmdb_source._ENVIRONMENTS._open
+    assert not LMDBSource.handles._open
 
 
 @given(st.data())
