@@ -209,8 +209,8 @@ MUTANTS = (
         (
             "dropout keeps other elements in backward",
             "layers/activation/dropout.py",
-            "io.bottom_diff[0], self.ratio, io.scratch",
-            "io.bottom_diff[0], self.ratio / 2, io.scratch",
+            "dy, dx, self.ratio, io.scratch",
+            "dy, dx, self.ratio / 2, io.scratch",
         ),
         (
             "a product reads no other bottom",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..arrays import HostArray
+from ..arrays import AnyArray, HostArray
 from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
 from ..ops import Ops
 from ..proto.caffe_pb2 import FillerParameter, LayerParameter
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TEST",
     "TRAIN",
+    "AnyArray",
     "BuildContext",
     "Count",
     "Declaration",
@@ -130,8 +131,8 @@ class Layer:
         """Check the prototxt's fields and request parameters with `add_param`. Runs once, allocates nothing."""
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        """Return the shapes of the tops, given those of the bottoms. Raises ShapeError."""
-        raise AssertionError(f"{type(self).__name__} has no infer_shapes")
+        """Return the shapes of the tops, given those of the bottoms. Raises ShapeError. Default: that of bottom 0."""
+        return [tuple(bottom_shapes[0])]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         """Request buffers with `scratch` and choose operations. Runs after every `infer_shapes`."""
@@ -226,12 +227,15 @@ class Layer:
         return self.forward_needs()
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        """Return what backward reads. Default: the data named by `declares.backward_reads`, and all parameters.
+        """Return what backward reads. Default: the data named by `declares.backward_reads`, and all parameters; nothing
+        if no gradient is wanted.
 
         Args:
             propagate_down: whether each bottom's gradient is wanted.
             param_propagate: whether each parameter's gradient is wanted.
         """
+        if not any(propagate_down) and not any(param_propagate):
+            return Needs()
         n_bottom, n_top, reads = len(self.param.bottom), len(self.param.top), self.declares.backward_reads
         return Needs(
             bottoms=frozenset(range(n_bottom)) if Reads.BOTTOM_DATA in reads else frozenset(),
@@ -292,8 +296,21 @@ class Layer:
         raise AssertionError(f"{type(self).__name__} has no forward")
 
     def backward(self, io: Pass) -> None:
-        """Queue the operations that compute the wanted gradients."""
-        raise AssertionError(f"{type(self).__name__} has no backward")
+        """Queue the operations that compute the wanted gradients.
+
+        Default: `gradient` computes that of bottom 0, unless top 0 has none. All others are zeros.
+        """
+        for i, dx in enumerate(io.bottom_diff):
+            if dx is None:
+                continue
+            if i == 0 and io.top_diff[0] is not None:
+                self.gradient(io, io.top_diff[0], dx)
+            else:
+                io.ops.fill(dx, 0)
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        """Queue the operation that computes dx, of bottom 0, from dy, of top 0. In place they are the same memory."""
+        raise AssertionError(f"{type(self).__name__} has no gradient")
 
     def rematerialize(self, io: Pass) -> None:
         """Compute the tops of this iteration's forward again, bit-identical, so they need not be stored until then.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..ops.bit_masks import bit_words
 from ..proto.caffe_pb2 import LayerParameter
-from .base import BuildContext, Layer, Lives, Shape, count
+from .base import BuildContext, Layer, Lives, Needs, Shape, count
 
 LANES = 4  # random numbers in one block of the generator; each part of a layer begins with a whole block
 
@@ -68,6 +68,9 @@ class Masked(Layer):
     def mask_words(self, top_shape: Shape) -> int:
         """Return the number of uint32 words that hold the bits."""
         return self.mask_planes * bit_words(count(top_shape))
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs() if self.context.saves_bits else super().backward_needs(propagate_down, param_propagate)
 
     def declare_bits(self, top_shape: Shape) -> None:
         """Ask for the scratch "bits" if the layer saves bits. A subclass calls it in `declare`."""

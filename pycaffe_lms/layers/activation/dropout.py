@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import TRAIN, Declaration, InPlace, Ops, Pass, Reads, Shapes
+from ..base import TRAIN, AnyArray, Declaration, InPlace, Ops, Pass, Reads, Shapes
 from ..mixins import RandomLayer
 from ..registry import register_layer
 
@@ -27,9 +27,6 @@ class DropoutLayer(RandomLayer):
         if not 0 <= self.ratio < 1:
             raise self.error(f"dropout_ratio is {self.ratio:g}", fix="set dropout_ratio to 0 or more and less than 1")
 
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        return [tuple(bottom_shapes[0])]
-
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
@@ -46,10 +43,8 @@ class DropoutLayer(RandomLayer):
         else:
             io.ops.copy(io.bottom[0], io.top[0])
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is None:
-            return
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.phase == TRAIN:
-            io.ops.dropout.backward(io.top_diff[0], io.bottom_diff[0], self.ratio, io.scratch["key"])
+            io.ops.dropout.backward(dy, dx, self.ratio, io.scratch["key"])
         else:
-            io.ops.copy(io.top_diff[0], io.bottom_diff[0])
+            io.ops.copy(dy, dx)

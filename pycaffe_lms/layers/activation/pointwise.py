@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import AnyArray
-from ..base import Declaration, InPlace, Layer, Needs, Ops, Pass, Reads, Shapes
+from ..base import AnyArray, Declaration, InPlace, Layer, Needs, Ops, Pass, Reads, Shapes
 from ..mixins import Masked
 from ..registry import register_layer
 
 
 class _Pointwise(Layer):
-    """One bottom, and one top of its shape. A subclass queues its operations in `forward` and `gradient`.
+    """One bottom, and one top of its shape.
 
     Any of them may run in place: if a backward reads the bottom, the net keeps that value elsewhere.
     """
@@ -23,20 +21,6 @@ class _Pointwise(Layer):
     declares = Declaration(
         in_place=InPlace.ALLOWED, backward_reads=Reads.BOTTOM_DATA, splits_over_batch=True, layout_agnostic=True
     )
-
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        return [tuple(bottom_shapes[0])]
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return super().backward_needs(propagate_down, param_propagate) if propagate_down[0] else Needs()
-
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            self.gradient(io, io.top_diff[0], io.bottom_diff[0])
-
-    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        """Queue the operation that computes dx from dy; both may be the same memory."""
-        raise AssertionError(f"{type(self).__name__} has no gradient")
 
     def log_of_base(self, base: float) -> float:
         """Return ln(base); base -1 means e, as in exp_param and log_param. Raises LayerParamError."""
@@ -96,9 +80,6 @@ class ClipLayer(Masked, _Pointwise):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.declare_bits(top_shapes[0])
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs() if self.context.saves_bits else super().backward_needs(propagate_down, param_propagate)
 
     def forward(self, io: Pass) -> None:
         if "bits" in io.scratch:

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from ..base import Declaration, InPlace, Needs, Ops, Pass, Role, Shapes
+from ..base import AnyArray, Declaration, InPlace, Ops, Pass, Reads, Role, Shapes
 from ..mixins import Masked
 from ..registry import register_layer
 
 
 class _Rectifier(Masked):
-    """What ReLU and ReLU6 share. `setup` of a subclass sets `slope` and `mask_planes`."""
+    """What ReLU and ReLU6 share."""
 
-    slope: float  # for negative values
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True, layout_agnostic=True)
 
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        return [tuple(bottom_shapes[0])]
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self.slope = self._slope()
+        self.mask_planes = 2 if self.slope else 1
+        reads = Reads.TOP_DATA if self.slope >= 0 else Reads.BOTTOM_DATA
+        self.declares = replace(self.declares, backward_reads=reads)
+
+    def _slope(self) -> float:
+        """Return the slope for negative values. Raises LayerParamError."""
+        raise AssertionError(f"{type(self).__name__} has no _slope")
+
+    def _operations(self, ops: Ops) -> tuple[Any, Any]:
+        """Return the operation, and the one whose forward saves bits."""
+        raise AssertionError(f"{type(self).__name__} has no _operations")
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.declare_bits(top_shapes[0])
+        self.plain, self.saving = self._operations(ops)
 
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        if not propagate_down[0] or self.context.saves_bits:
-            return Needs()
-        return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
+    def forward(self, io: Pass) -> None:
+        if "bits" in io.scratch:
+            self.saving.forward(io.bottom[0], io.top[0], io.scratch["bits"], self.slope)
+        else:
+            self.plain.forward(io.bottom[0], io.top[0], self.slope)
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        if self.context.saves_bits:
+            io.ops.bits.backward(io.scratch["bits"], dy, dx, self.slope)
+        else:
+            self.plain.backward(io.top[0] if self.slope >= 0 else io.bottom[0], dy, dx, self.slope)
 
 
 @register_layer("ReLU")
@@ -37,29 +56,15 @@ class ReLULayer(_Rectifier):
     Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
     """
 
-    def setup(self, bottom_shapes: Shapes) -> None:
-        self.slope = self.param.relu_param.negative_slope
-        self.mask_planes = 2 if self.slope else 1
+    def _slope(self) -> float:
+        return self.param.relu_param.negative_slope
 
     @property
     def role(self) -> Role | None:
         return Role.RECTIFY if self.slope == 0 else None
 
-    def forward(self, io: Pass) -> None:
-        bits = io.scratch.get("bits")
-        if bits is None:
-            io.ops.relu.forward(io.bottom[0], io.top[0], self.slope)
-        else:
-            io.ops.relu_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
-
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is None:
-            return
-        if self.context.saves_bits:
-            io.ops.bits.backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
-        else:
-            value = io.top[0] if self.slope >= 0 else io.bottom[0]
-            io.ops.relu.backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
+    def _operations(self, ops: Ops) -> tuple[Any, Any]:
+        return ops.relu, ops.relu_bits
 
 
 @register_layer("ReLU6")
@@ -73,7 +78,7 @@ class ReLU6Layer(_Rectifier):
     Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
     """
 
-    def setup(self, bottom_shapes: Shapes) -> None:
+    def _slope(self) -> float:
         given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]
         slopes = [message.negative_slope for message in given if message.HasField("negative_slope")]
         if len(set(slopes)) > 1:
@@ -81,21 +86,7 @@ class ReLU6Layer(_Rectifier):
                 f"relu6_param has negative_slope {slopes[0]:g}, but relu_param has {slopes[1]:g}",
                 fix="keep one of the two",
             )
-        self.slope = slopes[0] if slopes else 0.0
-        self.mask_planes = 2 if self.slope else 1
+        return slopes[0] if slopes else 0.0
 
-    def forward(self, io: Pass) -> None:
-        bits = io.scratch.get("bits")
-        if bits is None:
-            io.ops.relu6.forward(io.bottom[0], io.top[0], self.slope)
-        else:
-            io.ops.relu6_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
-
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is None:
-            return
-        if self.context.saves_bits:
-            io.ops.bits.backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
-        else:
-            value = io.top[0] if self.slope >= 0 else io.bottom[0]
-            io.ops.relu6.backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
+    def _operations(self, ops: Ops) -> tuple[Any, Any]:
+        return ops.relu6, ops.relu6_bits

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..base import Declaration, InPlace, Layer, Needs, Pass, Shapes, count
+from ..base import AnyArray, Declaration, InPlace, Layer, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 
@@ -17,7 +15,7 @@ class SoftmaxLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/softmax_layer.cpp.
     """
 
-    declares = Declaration(in_place=InPlace.ALLOWED)
+    declares = Declaration(in_place=InPlace.ALLOWED, backward_reads=Reads.TOP_DATA)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
@@ -29,12 +27,8 @@ class SoftmaxLayer(Layer):
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(tops=frozenset({0}) if propagate_down[0] else frozenset())
-
     def forward(self, io: Pass) -> None:
         io.ops.softmax.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.softmax.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.softmax.backward(io.top[0], dy, dx, *self.size)

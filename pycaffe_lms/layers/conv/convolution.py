@@ -11,14 +11,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
 from ...errors import CaffeError
 from ...ops.axes import memory_shape
 from ...ops.geometry import ConvGeometry
 from ...ops.sum_parts import reduction_parts
 from ...proto.caffe_pb2 import LayerParameter
-from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, at_least, count
+from ..base import (
+    AnyArray,
+    Declaration,
+    Gradients,
+    Layer,
+    Lives,
+    Needs,
+    Ops,
+    Pass,
+    Role,
+    Shape,
+    Shapes,
+    at_least,
+    count,
+)
 from ..mixins import Masked
 from ..registry import register_layer
 from ..spatial import conv_output, kernel_fields
@@ -203,7 +216,7 @@ class ConvolutionLayer(Layer):
                     io.ops.fill(dx, 0.0)
                 continue
             db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
-            dy = self.gradient(io, dy, y, db, add)
+            dy = self.output_gradient(io, dy, y, db, add)
             if io.param_diff[0] is not None and self.filter_beside:
                 with io.beside():
                     self._backward_filter(io, x, dy, io.scratch.get("filter_work"), accumulate[0])
@@ -215,7 +228,7 @@ class ConvolutionLayer(Layer):
                 self._backward_filter(io, x, dy, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # add the gradients from later bottoms
 
-    def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
+    def output_gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         """Return the gradient of the convolution's own outputs; db (+)= its sums per channel, unless db is None."""
         if db is not None:
             io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
@@ -271,7 +284,7 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
         self.rectifies = True
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        needs = super().backward_needs(propagate_down, param_propagate)
+        needs = ConvolutionLayer.backward_needs(self, propagate_down, param_propagate)
         tops = frozenset() if self.context.saves_bits else frozenset({0})
         return Needs(bottoms=needs.bottoms, tops=tops, params=needs.params)
 
@@ -284,7 +297,7 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
         if "bits" in io.scratch:
             io.ops.positive_bits(io.top[0], io.scratch["bits"])
 
-    def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
+    def output_gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
         io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
         return dy

@@ -86,7 +86,7 @@ class DeconvolutionLayer(ConvolutionLayer):
             if dx is not None:
                 self.operation.forward(self.plan, dy, weights, None, dx, work)
             if self.bias and io.param_diff[1] is not None:
-                self.gradient(io, dy, None, io.param_diff[1], accumulate[1])
+                self.output_gradient(io, dy, None, io.param_diff[1], accumulate[1])
             if io.param_diff[0] is not None:
                 self._backward_filter(io, dy, x, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # add the gradients from later bottoms

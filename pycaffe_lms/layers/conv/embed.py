@@ -140,6 +140,5 @@ class BatchReindexLayer(_Lookup):
         indices, columns, items = self.size
         self.look_up(io, 1, io.bottom[0], None, items, columns, indices)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.embed.backward(io.bottom[1], io.top_diff[0], io.bottom_diff[0], False, *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.embed.backward(io.bottom[1], dy, dx, False, *self.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..base import Declaration, Layer, Pass, Reads, Shapes, count
+from ..base import AnyArray, Declaration, Layer, Pass, Reads, Shapes, count
 from ..registry import register_layer
 from ..spatial import conv_output, kernel_fields
 
@@ -52,6 +52,5 @@ class Im2colLayer(Layer):
     def forward(self, io: Pass) -> None:
         io.ops.im2col.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.im2col.backward(io.top_diff[0], io.bottom_diff[0], *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.im2col.backward(dy, dx, *self.size)

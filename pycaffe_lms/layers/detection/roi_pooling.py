@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count, exactly
+from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count, exactly
 from ..registry import register_layer
 
 
@@ -38,18 +38,8 @@ class _BoxRegions(Layer):
             )
         return x, rois[0]
 
-    def backward_map(self, io: Pass) -> None:
-        """Queue the operation that computes the map's gradient."""
-        raise AssertionError(f"{type(self).__name__} has no backward_map")
-
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
-
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            self.backward_map(io)
-        if io.bottom_diff[1] is not None:
-            io.ops.fill(io.bottom_diff[1], 0)
 
 
 @register_layer("ROIPooling")
@@ -84,9 +74,8 @@ class ROIPoolingLayer(_BoxRegions):
     def forward(self, io: Pass) -> None:
         io.ops.roi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
 
-    def backward_map(self, io: Pass) -> None:
-        args = (io.top_diff[0], io.bottom[1], io.scratch["argmax"], io.bottom_diff[0], self.scale)
-        io.ops.roi_pool.backward(*args)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.roi_pool.backward(dy, io.bottom[1], io.scratch["argmax"], dx, self.scale)
 
 
 @register_layer("PSROIPooling")
@@ -128,5 +117,5 @@ class PSROIPoolingLayer(_BoxRegions):
     def forward(self, io: Pass) -> None:
         io.ops.psroi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
 
-    def backward_map(self, io: Pass) -> None:
-        io.ops.psroi_pool.backward(io.top_diff[0], io.bottom[1], io.bottom_diff[0], self.scale)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.psroi_pool.backward(dy, io.bottom[1], dx, self.scale)

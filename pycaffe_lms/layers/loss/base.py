@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, Ops, Shapes, count, exactly
+from ..base import Declaration, Layer, Lives, Ops, Reads, Shapes, count, exactly
 
 FULL, VALID, BATCH_SIZE = (
     caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE")
@@ -24,7 +23,11 @@ class LossLayer(Layer):
     """
 
     declares = Declaration(
-        bottoms=exactly(2), is_loss=True, no_backward=frozenset({1}), ignores_force_backward=frozenset({1})
+        bottoms=exactly(2),
+        is_loss=True,
+        backward_reads=Reads.BOTTOM_DATA,
+        no_backward=frozenset({1}),
+        ignores_force_backward=frozenset({1}),
     )
 
     def check_batch(self, bottom_shapes: Shapes) -> int:
@@ -65,9 +68,6 @@ class LossLayer(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
-
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset(range(len(propagate_down))) if any(propagate_down) else frozenset())
 
 
 class OneLabelLossLayer(LossLayer):

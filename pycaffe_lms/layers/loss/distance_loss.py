@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...arrays import AnyArray
-from ..base import Pass, Shapes, between, count
+from ..base import AnyArray, Pass, Shapes, between, count
 from ..registry import register_layer
 from .base import LossLayer
 

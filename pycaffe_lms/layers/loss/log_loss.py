@@ -36,17 +36,15 @@ class MultinomialLogisticLossLayer(OneLabelLossLayer):
     def forward(self, io: Pass) -> None:
         io.ops.multinomial_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 1 / self.items, *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
-            io.ops.multinomial_loss.backward(*arrays, 1 / self.items, *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        arrays = (*io.bottom, dy, dx)
+        io.ops.multinomial_loss.backward(*arrays, 1 / self.items, *self.size)
 
 
 class _SoftmaxLossLayer(LossLayer):
     """A loss of p, the softmax of bottom 0 along its class axis, of labels (bottom 1), and of bottom 2 if there is one.
 
-    p is top 1 where that is given, which passes no gradient on, else scratch. Subclasses write bottom 0's gradient in
-    `gradient`.
+    p is top 1 where that is given, which passes no gradient on, else scratch.
     """
 
     declares = replace(LossLayer.declares, tops=between(1, 2))
@@ -74,17 +72,6 @@ class _SoftmaxLossLayer(LossLayer):
             return Needs()
         tops = frozenset({1}) if len(self.param.top) > 1 else frozenset()
         return Needs(bottoms=frozenset(range(1, len(propagate_down))), tops=tops)
-
-    def backward(self, io: Pass) -> None:
-        dx = io.bottom_diff[0]
-        if dx is not None and io.top_diff[0] is None:
-            io.ops.fill(dx, 0)
-        elif dx is not None:
-            self.gradient(io, dx)
-
-    def gradient(self, io: Pass, dx: AnyArray) -> None:
-        """Queue the operation that writes dx."""
-        raise AssertionError(f"{type(self).__name__} has no gradient")
 
 
 @register_layer("SoftmaxWithLoss")
@@ -126,8 +113,8 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.softmax_loss.forward(*arrays, norm, self._grid)
 
-    def gradient(self, io: Pass, dx: AnyArray) -> None:
-        arrays = (self.prob(io), io.bottom[1], io.top_diff[0], io.scratch["norm"], dx)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        arrays = (self.prob(io), io.bottom[1], dy, io.scratch["norm"], dx)
         io.ops.softmax_loss.backward(*arrays, self._grid)
 
 
@@ -209,8 +196,8 @@ class InfogainLossLayer(_SoftmaxLossLayer):
         norm = self.normalizer(self.size[0], self.size[2])
         io.ops.infogain_loss.forward(*arrays, norm, self._grid)
 
-    def gradient(self, io: Pass, dx: AnyArray) -> None:
-        arrays = (self.prob(io), io.bottom[1], self._matrix(io), io.top_diff[0], io.scratch["norm"])
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        arrays = (self.prob(io), io.bottom[1], self._matrix(io), dy, io.scratch["norm"])
         sums = io.scratch["row_sums"]
         io.ops.infogain_loss.backward(*arrays, sums, dx, self._grid)
 
@@ -250,7 +237,6 @@ class SigmoidCrossEntropyLossLayer(LossLayer):
         arrays = (*io.bottom, io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.sigmoid_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(*self.size))
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            arrays = (*io.bottom, io.top_diff[0], io.scratch["norm"], io.bottom_diff[0])
-            io.ops.sigmoid_loss.backward(*arrays, self.has_ignore, self.ignore)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        arrays = (*io.bottom, dy, io.scratch["norm"], dx)
+        io.ops.sigmoid_loss.backward(*arrays, self.has_ignore, self.ignore)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...proto import caffe_pb2
-from ..base import Ops, Pass, Shapes, count, exactly
+from ..base import AnyArray, Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
 from .base import LossLayer, OneLabelLossLayer
 
@@ -33,10 +33,9 @@ class HingeLossLayer(OneLabelLossLayer):
         scratch = io.scratch["work"]
         io.ops.hinge_loss.forward(*io.bottom, io.top[0], scratch, self.squared, 1 / self.items, *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
-            io.ops.hinge_loss.backward(*arrays, self.squared, 1 / self.items, *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        arrays = (*io.bottom, dy, dx)
+        io.ops.hinge_loss.backward(*arrays, self.squared, 1 / self.items, *self.size)
 
 
 @register_layer("ContrastiveLoss")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...arrays import AnyArray
 from ...ops.axes import around_axis
 from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
+from ..base import TEST, AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
 from ..registry import register_layer
 
 _ZERO, _ONE = (caffe_pb2.FillerParameter(type="constant", value=v) for v in (0, 1))

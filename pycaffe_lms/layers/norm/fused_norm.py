@@ -33,9 +33,6 @@ class FusedNormLayer(Masked):
         self.params = [*self.norm.params, *(self.affine.params if self.affine is not None else [])]
         self.has_bias = self.affine is not None and len(self.affine.params) > 1
 
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        return [tuple(bottom_shapes[0])]
-
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.norm.takes_channels_last(bottom_shapes[:1], top_shapes, ops)
 

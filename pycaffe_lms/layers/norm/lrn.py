@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes
+from ..base import AnyArray, Declaration, Layer, Lives, Ops, Pass, Reads, Shapes
 from ..registry import register_layer
 from ..spatial import check_images
 
@@ -24,7 +22,7 @@ class LRNLayer(Layer):
     """
 
     arguments: tuple[float, ...]
-    declares = Declaration(splits_over_batch=True)
+    declares = Declaration(splits_over_batch=True, backward_reads=Reads.BOTTOM_DATA)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         lrn = self.param.lrn_param
@@ -59,13 +57,9 @@ class LRNLayer(Layer):
             self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
             self.scratch("ratio", bottom_shapes[0], lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
-
     def forward(self, io: Pass) -> None:
         self.operation.forward(io.bottom[0], io.top[0], *self.arguments)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            ratio = (io.scratch["ratio"],) if "ratio" in io.scratch else ()
-            self.operation.backward(io.bottom[0], io.top_diff[0], io.bottom_diff[0], *ratio, *self.arguments)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        ratio = (io.scratch["ratio"],) if "ratio" in io.scratch else ()
+        self.operation.backward(io.bottom[0], dy, dx, *ratio, *self.arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.sum_parts import reduction_parts
-from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes
+from ..base import AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes
 from ..registry import register_layer
 
 
@@ -47,7 +47,6 @@ class MVNLayer(Layer):
         arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["work"])
         io.ops.mvn.forward(*arrays, self.variance, self.eps, *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            inv_std = io.scratch["inv_std"] if self.variance else None
-            io.ops.mvn.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], inv_std, io.scratch["work"], *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        inv_std = io.scratch["inv_std"] if self.variance else None
+        io.ops.mvn.backward(io.top[0], dy, dx, inv_std, io.scratch["work"], *self.size)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
 from ...proto import caffe_pb2
-from ..base import TRAIN, Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between
+from ..base import TRAIN, AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between
 from ..mixins import RandomLayer
 from ..registry import register_layer
 from ..spatial import Ints, shape_field
@@ -187,15 +187,11 @@ class PoolingLayer(RandomLayer):
         else:
             io.ops.stochastic_pool_mean.forward(x, y, io.scratch.get("sum"), g)
 
-    def backward(self, io: Pass) -> None:
-        dy, dx, g = io.top_diff[0], io.bottom_diff[0], self.geometry
-        if dx is None:
-            return
-        if dy is None:  # only the second top has a gradient, which is ignored
-            io.ops.fill(dx, 0.0)
-        elif "mask" in io.scratch:
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        if "mask" in io.scratch:
             self.operation.backward(dy, io.scratch["mask"], dx, *self.numbers)
         elif self.random:
-            io.ops.stochastic_pool_mean.backward(dy, io.bottom[0], io.top[0], io.scratch["sum"], dx, g)
+            sums = io.scratch["sum"]
+            io.ops.stochastic_pool_mean.backward(dy, io.bottom[0], io.top[0], sums, dx, self.geometry)
         else:
             self.operation.backward(dy, dx, *self.numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.geometry import PoolGeometry, place_dtype
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
+from ..base import AnyArray, Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 from ..spatial import check_images
 
@@ -81,21 +81,18 @@ class SPPLayer(Layer):
                 width, start = self.blocks[level]
                 io.ops.copy_block_in(y, io.top[0], self.items, width, self.total, start)
 
-    def backward(self, io: Pass) -> None:
-        dx = io.bottom_diff[0]
-        if dx is None:
-            return
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         for level, geometry in enumerate(self.levels):
-            dy = io.top_diff[0]
+            part = dy
             if self.height > 1:
-                dy = io.scratch[f"part{level}"]
+                part = io.scratch[f"part{level}"]
                 width, start = self.blocks[level]
-                io.ops.copy_block_out(io.top_diff[0], dy, self.items, width, self.total, start)
+                io.ops.copy_block_out(dy, part, self.items, width, self.total, start)
             target = io.scratch["share"] if level else dx
             if self.max:
-                io.ops.max_pool.backward(dy, io.scratch[f"mask{level}"], target, geometry)
+                io.ops.max_pool.backward(part, io.scratch[f"mask{level}"], target, geometry)
             else:
-                io.ops.average_pool.backward(dy, target, geometry)
+                io.ops.average_pool.backward(part, target, geometry)
             if level:
                 io.ops.sum_arrays([dx, target], dx)
 

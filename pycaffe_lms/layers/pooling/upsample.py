@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, between
+from ..base import AnyArray, Declaration, Layer, Needs, Ops, Pass, Shapes, between
 from ..registry import register_layer
 from ..spatial import check_images
 
@@ -89,11 +89,8 @@ class UpsampleLayer(Layer):
         else:
             io.ops.repeat.forward(io.bottom[0], io.top[0], self.planes, self.size, self.scale)
 
-    def backward(self, io: Pass) -> None:
-        dy, dx = io.top_diff[0], io.bottom_diff[0]
-        if dx is not None and self.masked:
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        if self.masked:
             io.ops.unpool.backward(dy, io.bottom[1], dx, self.planes, *self.counts)
-        elif dx is not None:
+        else:
             io.ops.repeat.backward(dy, dx, self.planes, self.size, self.scale)
-        if self.masked and io.bottom_diff[1] is not None:
-            io.ops.fill(io.bottom_diff[1], 0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...arrays import AnyArray
 from ...ops.axes import around_axis
 from ...proto.caffe_pb2 import ConcatParameter, SliceParameter
-from ..base import Declaration, Layer, Ops, Pass, Reads, Runs, Shape, Shapes, at_least
+from ..base import AnyArray, Declaration, Layer, Ops, Pass, Reads, Runs, Shape, Shapes, at_least
 from ..registry import register_layer
 
 

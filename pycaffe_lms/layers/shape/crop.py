@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, Pass, Reads, Shapes, exactly
+from ..base import AnyArray, Declaration, Layer, Needs, Pass, Reads, Shapes, exactly
 from ..registry import register_layer
 
 
@@ -56,8 +56,5 @@ class CropLayer(Layer):
     def forward(self, io: Pass) -> None:
         io.ops.crop.forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.crop.backward(io.top_diff[0], io.bottom_diff[0], self.full, self.size, self.start)
-        if io.bottom_diff[1] is not None:
-            io.ops.fill(io.bottom_diff[1], 0)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.crop.backward(dy, dx, self.full, self.size, self.start)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...arrays import AnyArray
 from ...ops.geometry import integer_dtype
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, count, exactly
+from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, count, exactly
 from ..registry import register_layer
 
 _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))

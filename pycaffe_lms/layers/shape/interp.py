@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, Ops, Pass, Reads, Shapes, between
+from ..base import AnyArray, Declaration, Layer, Needs, Ops, Pass, Reads, Shapes, between
 from ..registry import register_layer
 from ..spatial import check_images
 
@@ -86,9 +86,5 @@ class InterpLayer(Layer):
     def forward(self, io: Pass) -> None:
         io.ops.interp.forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)
 
-    def backward(self, io: Pass) -> None:
-        sizes = (self.planes, self.full, self.start, self.size, self.out)
-        if io.bottom_diff[0] is not None:
-            io.ops.interp.backward(io.top_diff[0], io.bottom_diff[0], *sizes)
-        if len(io.bottom_diff) > 1 and io.bottom_diff[1] is not None:
-            io.ops.fill(io.bottom_diff[1], 0)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.interp.backward(dy, dx, self.planes, self.full, self.start, self.size, self.out)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import inverse, merge_axes
-from ..base import Declaration, Layer, Pass, Reads, Runs, Shapes
+from ..base import AnyArray, Declaration, Layer, Pass, Reads, Runs, Shapes
 from ..registry import register_layer
 
 
@@ -23,9 +23,8 @@ class _Transposed(Layer):
     def forward(self, io: Pass) -> None:
         io.ops.transpose(io.bottom[0], io.top[0], self.view, self.order)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.transpose(io.top_diff[0], io.bottom_diff[0], *self.back)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.transpose(dy, dx, *self.back)
 
 
 @register_layer("Permute")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
+from ..base import AnyArray, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 _MEAN = caffe_pb2.ReductionParameter.MEAN
@@ -45,7 +45,6 @@ class ReductionLayer(Layer):
             io.bottom[0], io.top[0], self.kind, self.coeff, io.scratch["work"], self.rows, self.dim
         )
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            args = (io.bottom[0], io.top_diff[0], io.bottom_diff[0], self.kind, self.coeff)
-            io.ops.reduction.backward(*args, self.rows, self.dim)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        args = (io.bottom[0], dy, dx, self.kind, self.coeff)
+        io.ops.reduction.backward(*args, self.rows, self.dim)

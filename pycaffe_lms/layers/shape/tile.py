@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
+from ..base import AnyArray, Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 _SHARE = 64  # tiles that one thread of a GPU adds up where the bottom has fewer than `_THREADS` elements
@@ -39,6 +39,5 @@ class TileLayer(Layer):
     def forward(self, io: Pass) -> None:
         io.ops.tile.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io: Pass) -> None:
-        if io.bottom_diff[0] is not None:
-            io.ops.tile.backward(io.top_diff[0], io.bottom_diff[0], io.scratch["work"], self.parts, *self.size)
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.tile.backward(dy, dx, io.scratch["work"], self.parts, *self.size)
