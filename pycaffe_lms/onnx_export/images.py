@@ -15,7 +15,7 @@ def interp(site: Site) -> str:
     if layer.size != layer.full:
         ends = [layer.start + size for size in layer.size]
         x = site.op("Slice", x, site.const([layer.start] * 2), site.const(ends), site.const([2, 3]))
-    if site.follows_batch(0, 0):
+    if site.follows_batch(0):
         first = site.op("Slice", site.op("Shape", x), site.const([0]), site.const([2]), site.const([0]))
         sizes = site.op("Concat", first, site.const(layer.out), axis=0)
     else:

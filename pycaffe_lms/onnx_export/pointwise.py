@@ -116,7 +116,7 @@ def argmax(site: Site) -> str:
     indices, values = layer.outputs
     by_axis = options.HasField("axis")
     axis = layer.canonical_axis(options.axis, len(site.shape)) if by_axis else 1
-    if by_axis and site.follows_batch(0, axis):
+    if by_axis and site.follows_batch(axis):
         site.refuse("chooses among the items of a batch", "export it without dynamic_batch")
     x = site.x if by_axis else site.op("Flatten", site.x, axis=1)
     if layer.k == 1 and not values:

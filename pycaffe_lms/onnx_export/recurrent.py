@@ -52,7 +52,7 @@ def _unrolled(site: Site, step: Callable[[list[str], str, str], tuple[str, list[
     step: (states, input of the gates (N, gates), cont (N, 1)) -> (output, states).
     """
     layer, steps = site.layer, site.shape[0]
-    if site.follows_batch(0, 0):
+    if site.follows_batch(0):
         site.refuse(
             "has time as its first axis, which dynamic_batch would leave open", "export it without dynamic_batch"
         )

@@ -167,9 +167,9 @@ class Site:
             target[0] = 0
         return self.reshape(x, target)
 
-    def follows_batch(self, bottom: int, axis: int) -> bool:
-        """Return whether the size of this axis depends on the batch size."""
-        return bool(self.bottom_shapes[bottom][axis] != self.other_bottoms[bottom][axis])
+    def follows_batch(self, axis: int) -> bool:
+        """Return whether the size of this axis of the first bottom depends on the batch size."""
+        return bool(self.shape[axis] != self.other_bottoms[0][axis])
 
     # -- state from run to run ----------------------------------------------------------------------------------------
     def state_input(self, name: str, shape: Shape) -> str:

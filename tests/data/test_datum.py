@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycaffe_lms.data.database.datum import decode_datum, encode_datum, encode_picture_datum
+from pycaffe_lms.data.database.datum import datum_array, decode_datum, encode_datum, encode_picture_datum, parse_datum
 from pycaffe_lms.data.database.lmdb_source import LMDBSource
 from pycaffe_lms.data.transform.picture import MAX_PICTURE_VALUES, header_size
 from pycaffe_lms.errors import DataError, MissingDependency
@@ -22,7 +22,9 @@ PICTURE = np.random.default_rng(0).integers(0, 256, (7, 5, 3), np.uint8)
 
 
 def decode(record, **rules):
-    return decode_datum(record, source="some_lmdb", key=b"0007", **rules)
+    place = {"source": "some_lmdb", "key": b"0007"}
+    datum = parse_datum(record, **place)
+    return datum_array(datum, **place, **rules), datum.label
 
 
 def encoded(image, kind=".png"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_shuffled_batches_are_cut_from_the_shuffled_epochs(source, size, ranks):
         mine = HDF5Batches(source, ["x", "y"], size, shuffle=True, seed=1, rank=rank, ranks=ranks)
         plain = [k for i, k in enumerate(stream) if i % ranks == rank]
         assert numbers(mine, range(4)) == [plain[b * size : (b + 1) * size] for b in range(4)]
-        with Prefetcher(mine.produce, depth=3, start=2) as ahead:
+        with closing(Prefetcher(mine.produce, depth=3, start=2)) as ahead:
             assert [int(k) for k in ahead.next()[1]] == plain[2 * size : 3 * size]
 
 

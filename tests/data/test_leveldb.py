@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -306,8 +307,7 @@ def test_batches_equal_those_of_an_lmdb(tmp_path, ranks):
         found = []
         for backend in ("lmdb", "leveldb"):
             subject = transformer("crop_size: 4 mirror: true")
-            with DatumBatches(tmp_path / backend, backend, 4, subject, rank=rank, ranks=ranks) as batches:
-                assert len(batches) == 7
+            with closing(DatumBatches(tmp_path / backend, backend, 4, subject, rank=rank, ranks=ranks)) as batches:
                 found.append([batches.produce(b) for b in (0, 1, 2, 9, 3)])
         for (data, labels), (expected, expected_labels) in zip(*found, strict=True):
             np.testing.assert_array_equal(data, expected)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def until(condition, seconds=10.0):
 @pytest.mark.parametrize("depth", [1, 2, 7])
 @pytest.mark.parametrize("start", [0, 5])
 def test_order_and_position(depth, start):
-    with Prefetcher(lambda b: b * b, depth, start) as subject:
+    with closing(Prefetcher(lambda b: b * b, depth, start)) as subject:
         for b in range(start, start + 30):
             assert subject.position == b
             assert subject.next() == b * b
@@ -41,7 +42,7 @@ def test_order_and_position(depth, start):
 
 def test_at_most_depth_ahead():
     made = []
-    with Prefetcher(made.append, depth=3) as subject:
+    with closing(Prefetcher(made.append, depth=3)) as subject:
         until(lambda: len(made) == 3)
         time.sleep(0.02)
         assert made == [0, 1, 2]
@@ -57,7 +58,7 @@ def fail_at_four(b):
 
 def test_nothing_is_made_before_it_is_wanted_where_that_was_asked():
     made = []
-    with Prefetcher(lambda b: made.append(b) or b, 2, ahead=False) as subject:
+    with closing(Prefetcher(lambda b: made.append(b) or b, 2, ahead=False)) as subject:
         for turn in range(2):
             time.sleep(0.05)
             assert made == [0, 1, 2][: 3 * turn]
@@ -71,7 +72,7 @@ def test_nothing_is_made_before_it_is_wanted_where_that_was_asked():
 
 
 def test_error_arrives_in_its_turn_with_its_traceback():
-    with Prefetcher(fail_at_four, depth=10) as subject:
+    with closing(Prefetcher(fail_at_four, depth=10)) as subject:
         assert [subject.next() for _ in range(4)] == [0, 1, 2, 3]
         for _ in range(2):
             with pytest.raises(DataError, match="record four") as caught:
@@ -84,7 +85,7 @@ def test_error_arrives_in_its_turn_with_its_traceback():
 
 
 def test_seek():
-    with Prefetcher(lambda b: b) as subject:
+    with closing(Prefetcher(lambda b: b)) as subject:
         for target in (9, 0, 3, 3):
             subject.seek(target)
             assert subject.position == target
@@ -100,7 +101,7 @@ def test_produce_never_runs_twice_at_once():
         running.release()
         return b
 
-    with Prefetcher(produce) as subject:
+    with closing(Prefetcher(produce)) as subject:
         for target in range(20):
             subject.seek(target)
             assert subject.next() == target

@@ -91,10 +91,10 @@ class Status:
 class Live(Watcher):
     """Draw the display on stderr; rich must be installed."""
 
-    def __init__(self, title: str = ""):
+    def __init__(self) -> None:
         from rich.console import Console
 
-        self._title, self._console = title, Console(stderr=True)
+        self._console = Console(stderr=True)
         self._status, self._pace = Status(), Pace()
         self._screen: terminal.Screen | None = None
         self._end = self._clock = 0.0
@@ -103,7 +103,7 @@ class Live(Watcher):
         from rich.live import Live as RichLive
 
         self._solver, self._gauges = solver, Gauges(solver)
-        self._title = self._title or solver.net.name or "training"
+        self._title = solver.net.name or "training"
         device = solver.runtime.device
         self._status.capacity = None if device.is_host else device.capacity()
         self._end, self._clock = solver.param.max_iter, time.monotonic()

@@ -66,16 +66,13 @@ def datum_array(
     return flat.reshape(shape)
 
 
-def decode_datum(
-    record: bytes, *, source: str, key: bytes | str | None = None, force_color: bool = False, force_gray: bool = False
-) -> tuple[np.ndarray, int]:
+def decode_datum(record: bytes, *, source: str, key: bytes | str | None = None) -> tuple[np.ndarray, int]:
     """Return (array, label) of a serialized Datum: `parse_datum` and `datum_array` in one step; no label counts as 0.
 
     Raises: DataError, naming `source` (the database) and `key`; MissingDependency for a picture without OpenCV.
     """
     datum = parse_datum(record, source=source, key=key)
-    array = datum_array(datum, source=source, key=key, force_color=force_color, force_gray=force_gray)
-    return array, datum.label
+    return datum_array(datum, source=source, key=key), datum.label
 
 
 def encode_datum(array: np.ndarray, label: int | None = 0, *, say_raw: bool = False) -> bytes:

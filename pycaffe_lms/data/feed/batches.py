@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,8 +30,6 @@ class DatumBatches:
         source, backend: as `open_database`.
         dtype: of data and labels, float32 or float64.
         seed: determines, with rank, batch and item, crops and mirroring.
-        buffers: arrays of `shape` and `dtype` to fill in turn instead of new ones. At least the prefetch depth + 2
-            are needed, for the batch being made, those queued and the one in use.
     Raises: DataError where the database or its first record cannot be read; LayerParamError for a batch_size of 0.
     """
 
@@ -47,7 +44,6 @@ class DatumBatches:
         rank: int = 0,
         ranks: int = 1,
         seed: int = 0,
-        buffers: Sequence[np.ndarray] | None = None,
     ):
         self.source = os.fspath(source)
         if batch_size < 1:
@@ -63,23 +59,17 @@ class DatumBatches:
         self._seed = seed
         self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
         self._stream = rank
-        self._buffers = buffers
         self._database = open_database(source, backend)
         try:
             self._item_shape = self._first_shape()
         except BaseException:
             self._database.close()
             raise
-        assert all(b.shape == self.shape and b.dtype == self._dtype for b in buffers or ())
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Return (B, C, h, w) of the data, from the first record; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)
-
-    def __len__(self) -> int:
-        """Return the number of records in the database."""
-        return len(self._database)
 
     def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (data (B, C, h, w), labels (B,)) of batch number `batch`; in order is fastest, any order works.
@@ -97,7 +87,7 @@ class DatumBatches:
             read,
             self.shape,
             batch_rng(self._seed, batch, self._stream),
-            new=lambda shape: self._buffer(batch, shape),
+            dtype=self._dtype,
             fix="set crop_size, convert the pictures to one size (convert_imageset -resize_height "
             "-resize_width, -check_size), or set batch_size: 1",
         )
@@ -105,12 +95,6 @@ class DatumBatches:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
-
-    def __enter__(self) -> DatumBatches:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def _record(self, index: int) -> tuple[bytes, bytes]:
         """Return key and value of this rank's record number `index` since the start."""
@@ -122,11 +106,6 @@ class DatumBatches:
         colour, gray = self._transformer.force_color, self._transformer.force_gray
         array = datum_array(datum, source=self.source, key=key, force_color=colour, force_gray=gray)
         return datum, array, record_place(self.source, key)
-
-    def _buffer(self, batch: int, shape: tuple[int, int, int]) -> np.ndarray:
-        if self._buffers and shape == self._item_shape:
-            return self._buffers[batch % len(self._buffers)]
-        return np.empty((self._batch_size, *shape), self._dtype)
 
     def _first_shape(self) -> tuple[int, int, int]:
         self._database.seek(0)

@@ -141,7 +141,7 @@ class ImageBatches:
             lambda item: self._read(indices[item]),
             self.shape,
             batch_rng(self._seed, batch, self._stream),
-            new=lambda shape: np.empty((self._batch_size, *shape), self._dtype),
+            dtype=self._dtype,
             fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
         )
 

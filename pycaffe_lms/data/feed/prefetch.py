@@ -86,12 +86,6 @@ class Prefetcher:
             self._thread.start()
         self._finalizer = weakref.finalize(self, _stop, self._queue, self._thread)
 
-    def __enter__(self) -> Prefetcher:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
 
 class _Queue:
     """Hold what caller and thread share; every attribute is used under `changed`."""

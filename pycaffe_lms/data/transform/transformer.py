@@ -154,7 +154,7 @@ def transformed_batch(
     shape: tuple[int, int, int, int],
     rng: np.random.Generator,
     *,
-    new: Callable[[Shape], np.ndarray],
+    dtype: np.dtype,
     fix: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read the items of a batch with several threads and transform them; return (data (B, C, h, w), labels (B,)).
@@ -163,7 +163,7 @@ def transformed_batch(
         read: gives item 0 .. B - 1, from any thread.
         shape: (B, C, h, w) of the data; a batch of one item may have another h and w.
         rng: `batch_rng` of this batch.
-        new: makes the array for the data, of shape (B, c, h, w), from (c, h, w).
+        dtype: of data and labels.
         fix: what to do about items of several sizes.
     Raises: DataError or LayerParamError, with the place of the item.
     """
@@ -183,9 +183,9 @@ def transformed_batch(
             raise DataError(
                 f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
             )
-    data = new(item_shape)
+    data = np.empty((count, *item_shape), dtype)
     transformer.transform([items[i][0] for i in range(count)], data, rng)
-    return data, np.array([items[i][1] for i in range(count)], data.dtype)
+    return data, np.array([items[i][1] for i in range(count)], dtype)
 
 
 def _times(shape: tuple[int, ...]) -> str:
