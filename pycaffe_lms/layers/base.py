@@ -414,6 +414,22 @@ class Layer:
             )
         return axis % ndim if ndim else 0
 
+    def check_axes(self, shape: Shape, least: int, *, bottom: int = 0) -> None:
+        """Raise ShapeError unless the shape, of bottom number `bottom`, has at least `least` axes."""
+        if len(shape) < least:
+            found = f"has shape {tuple(shape)}, fewer than {least} axes" if shape else "has no axes"
+            fix = f"give a bottom of {least} or more axes, such as ({', '.join('NCHW'[:least])}, ...)"
+            raise self.shape_error(found, bottom=bottom, fix=fix)
+
+    def check_kept(self, what: str, now: int, before: int, *, bottom: int = 0) -> None:
+        """Raise ShapeError unless a bottom's number of axes, channels, ... (`what`) is as at `setup`."""
+        if now != before:
+            raise self.shape_error(
+                f"has {now} {what}, but the layer was set up for {before} {what}",
+                bottom=bottom,
+                fix=f"keep the number of {what}, or build the net anew",
+            )
+
     def shape_error(self, message: str, *, bottom: int | None = None, fix: str | None = None) -> CaffeError:
         """Return a ShapeError that names this layer and bottom number `bottom`."""
         blob = self.param.bottom[bottom] if bottom is not None and bottom < len(self.param.bottom) else None

@@ -71,9 +71,9 @@ class RecurrentLayer(Layer):
         return count(shape, axis)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self._check_width(bottom_shapes, 0, 2, self.inputs)
+        self.check_kept("values per item", self._width(bottom_shapes, 0, 2), self.inputs)
         if self.static:
-            self._check_width(bottom_shapes, 2, 1, self.inputs_static)
+            self.check_kept("values per item", self._width(bottom_shapes, 2, 1), self.inputs_static, bottom=2)
         steps, items = bottom_shapes[0][:2]
         if steps < 1:
             raise self.shape_error(f"has shape {tuple(bottom_shapes[0])}: no time step", bottom=0, fix="give T >= 1")
@@ -92,15 +92,6 @@ class RecurrentLayer(Layer):
                 f"has {bottom_shapes[2][0]} items, but bottom 0 has {items}", bottom=2, fix=f"give ({items}, ...)"
             )
         return [(steps, items, self.dim)] + [state] * self.exposed
-
-    def _check_width(self, bottom_shapes: Shapes, bottom: int, axis: int, set_up: int) -> None:
-        width = self._width(bottom_shapes, bottom, axis)
-        if width != set_up:
-            raise self.shape_error(
-                f"has {width} values per item, but the layer was set up for {set_up}",
-                bottom=bottom,
-                fix="keep the input size, or build the net anew for the other size",
-            )
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.steps, self.items, d = top_shapes[0]

@@ -226,5 +226,5 @@ def test_impossible_shapes_are_errors():
     bench.reshape([(3, 2, 7, 4)])
     assert bench.top_shapes == [(3, 2, 5, 2)]
     for shape in ((1, 3, 5, 5), (1, 2, 5), (2, 5, 5, 5)):
-        with pytest.raises(ShapeError, match="set up for 4 axes and 2 channels"):
+        with pytest.raises(ShapeError, match="set up for (4 axes|2 channels)"):
             bench.reshape([shape])

@@ -172,5 +172,5 @@ def test_impossible_shapes_are_errors():
     bench = LayerBench("Deconvolution", text, ((1, 2, 5, 5),))
     bench.reshape([(3, 2, 7, 4)])
     assert bench.top_shapes == [(3, 2, 9, 6)]
-    with pytest.raises(ShapeError, match="set up for 4 axes and 2 channels"):
+    with pytest.raises(ShapeError, match="set up for (4 axes|2 channels)"):
         bench.reshape([(1, 3, 5, 5)])

@@ -180,7 +180,7 @@ def test_the_number_of_axes_stays():
     assert bench.top_shapes == [(2, 1, 1, 1, 1)]
     with pytest.raises(ShapeError, match="set up for 5 axes"):
         bench.reshape([(1, 2, 3, 4)])
-    with pytest.raises(ShapeError, match="3 or more axes"):
+    with pytest.raises(ShapeError, match="fewer than 3 axes"):
         LayerBench("Pooling", "pooling_param { kernel_size: 2 }", ((2, 3),))
 
 

@@ -130,7 +130,7 @@ def test_needs_and_parameters():
 
 
 def test_wrong_shapes():
-    with pytest.raises(ShapeError, match=r'layer "l" \(PReLU\), blob "b0".*axis 1'):
+    with pytest.raises(ShapeError, match=r'layer "l" \(PReLU\), blob "b0".*fewer than 2 axes'):
         LayerBench("PReLU", "", ((4,),))
     bench = LayerBench("PReLU", "", ((4, 3),))
     bench.reshape(((5, 3, 2),))

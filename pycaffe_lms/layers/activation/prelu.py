@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -28,21 +28,13 @@ class PReLULayer(Layer):
     def setup(self, bottom_shapes: Shapes) -> None:
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
         self.shared = options.channel_shared
-        self._check_axes(shape)
+        self.check_axes(shape, 2)
         constant = caffe_pb2.FillerParameter(type="constant", value=0.25)
         self.add_param(() if self.shared else shape[1:2], options.filler if options.HasField("filler") else constant)
 
-    def _check_axes(self, shape: Shape) -> None:
-        if len(shape) < 2:
-            raise self.shape_error(
-                f"has shape {shape}, but channels are counted along axis 1",
-                bottom=0,
-                fix="give a bottom of at least two axes (Reshape can add one)",
-            )
-
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        self._check_axes(shape)
+        self.check_axes(shape, 2)
         if not self.shared and shape[1:2] != self.params[0].shape:
             raise self.shape_error(
                 f"has {shape[1]} channels, but the layer has {self.params[0].shape[0]} slopes",

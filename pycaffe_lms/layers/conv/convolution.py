@@ -100,12 +100,8 @@ class ConvolutionLayer(Layer):
                     bottom=i,
                     fix="give this layer bottoms of one shape, or use a layer for each",
                 )
-        if len(shape) != self.ndim or shape[self.axis] != self.channels:
-            raise self.shape_error(
-                f"has shape {shape}, but the layer was set up for {self.ndim} axes and {self.channels} channels",
-                bottom=0,
-                fix="only items and spatial sizes may change after set-up",
-            )
+        self.check_kept("axes", len(shape), self.ndim)
+        self.check_kept("channels", shape[self.axis], self.channels)
         return [(*shape[: self.axis], self.num_output, *self._out_spatial(shape))] * len(bottom_shapes)
 
     def _out_spatial(self, shape: Shape) -> tuple[int, ...]:

@@ -126,8 +126,7 @@ class BatchReindexLayer(_Lookup):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, index = (tuple(s) for s in bottom_shapes)
-        if not x:
-            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of shape (N, ...)")
+        self.check_axes(x, 1)
         if len(index) != 1:
             raise self.shape_error(f"has shape {index}: indices have one axis", bottom=1, fix="flatten the indices")
         self.size = index[0], count(x, 1), x[0]

@@ -39,10 +39,7 @@ class Im2colLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if len(shape) != self.ndim:
-            raise self.shape_error(
-                f"has shape {shape}, but the layer was set up for {self.ndim} axes", bottom=0, fix="keep their number"
-            )
+        self.check_kept("axes", len(shape), self.ndim)
         spatial = shape[self.axis + 1 :]
         windows = (self.kernel, self.stride, self.pad, self.dilation)
         out = conv_output(self, spatial, *windows)

@@ -41,13 +41,7 @@ class InnerProductLayer(Layer):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         axis = self.canonical_axis(self.param.inner_product_param.axis, len(shape))
-        if count(shape, axis) != self.k:
-            raise self.shape_error(
-                f"has shape {shape}: {count(shape, axis)} values from axis {axis} on, but the layer was set up for "
-                f"{self.k}",
-                bottom=0,
-                fix="keep the input size, or build the net anew for the other size",
-            )
+        self.check_kept(f"values from axis {axis} on", count(shape, axis), self.k)
         return [(*shape[:axis], self.n)]
 
     @property

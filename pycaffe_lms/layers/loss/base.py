@@ -34,8 +34,7 @@ class LossLayer(Layer):
         """Return the number of items. Raises ShapeError unless all required bottoms have the same first axis."""
         first = tuple(bottom_shapes[0])
         for i, shape in enumerate(bottom_shapes[: self.declares.bottoms.least]):
-            if not shape:
-                raise self.shape_error("has no axes, so no batch", bottom=i, fix="give it one item per row")
+            self.check_axes(shape, 1, bottom=i)
             if shape[0] != first[0]:
                 raise self.shape_error(
                     f'has shape {tuple(shape)}, but "{self.param.bottom[0]}" has {first}: the first axes differ',

@@ -25,18 +25,12 @@ class _BatchNormed(Layer):
 
     def _channels(self, shape: Shape) -> int:
         """Return the number of channels of a bottom. Raises ShapeError."""
-        if len(shape) < 2:
-            raise self.shape_error(f"has shape {tuple(shape)}", bottom=0, fix="give a bottom of shape (N, C, ...)")
+        self.check_axes(shape, 2)
         return shape[1]
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if self._channels(shape) != self.channels:
-            raise self.shape_error(
-                f"has {self._channels(shape)} channels, but the layer was set up for {self.channels} channels",
-                bottom=0,
-                fix="keep the number of channels, or build the net anew",
-            )
+        self.check_kept("channels", self._channels(shape), self.channels)
         return [shape]
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
@@ -90,8 +84,7 @@ class BatchNormLayer(_BatchNormed):
         return None if self.scaled else Role.NORMALISE
 
     def _channels(self, shape: Shape) -> int:
-        if not shape:
-            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of shape (N, C, ...)")
+        self.check_axes(shape, 1)
         return shape[1] if len(shape) > 1 else 1
 
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:

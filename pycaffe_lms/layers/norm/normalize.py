@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -28,25 +28,18 @@ class NormalizeLayer(Layer):
     def setup(self, bottom_shapes: Shapes) -> None:
         norm = self.param.norm_param
         self.across, self.shared, self.eps = norm.across_spatial, norm.channel_shared, norm.eps
-        self.channels = self._channels(bottom_shapes[0])
+        self.check_axes(bottom_shapes[0], 2)
+        self.channels = bottom_shapes[0][1]
         one = caffe_pb2.FillerParameter(type="constant", value=1)
         self.add_param(
             () if self.shared else (self.channels,), norm.scale_filler if norm.HasField("scale_filler") else one
         )
 
-    def _channels(self, shape: Shape) -> int:
-        if len(shape) < 2:
-            raise self.shape_error(f"has shape {tuple(shape)}", bottom=0, fix="give a bottom of shape (N, C, ...)")
-        return shape[1]
-
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if self._channels(shape) != self.channels and not self.shared:
-            raise self.shape_error(
-                f"has {shape[1]} channels, but the layer was set up for {self.channels}",
-                bottom=0,
-                fix="keep the number of channels, or build the net anew",
-            )
+        self.check_axes(shape, 2)
+        if not self.shared:
+            self.check_kept("channels", shape[1], self.channels)
         return [shape]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:

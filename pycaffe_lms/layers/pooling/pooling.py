@@ -103,13 +103,7 @@ class PoolingLayer(RandomLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
-        if self.ndim < 3:
-            raise self.shape_error(
-                f"has shape {tuple(bottom_shapes[0])}, but pooling works on 3 or more axes (items, channels, spatial "
-                "axes)",
-                bottom=0,
-                fix="reshape the bottom to 3 or more axes",
-            )
+        self.check_axes(bottom_shapes[0], 3)
         self.max = pool.pool == caffe_pb2.PoolingParameter.MAX
         self.random = pool.pool == caffe_pb2.PoolingParameter.STOCHASTIC
         if len(self.param.top) > 1 and not self.max:
@@ -121,10 +115,7 @@ class PoolingLayer(RandomLayer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if len(shape) != self.ndim:
-            raise self.shape_error(
-                f"has shape {shape}, but the layer was set up for {self.ndim} axes", bottom=0, fix="keep their number"
-            )
+        self.check_kept("axes", len(shape), self.ndim)
         window, out = self.kernel or shape[2:], []
         for size, kernel, stride, pad in zip(shape[2:], window, self.stride, self.pad, strict=True):
             n = pool_output_size(size, kernel, stride, pad, self.ceil)

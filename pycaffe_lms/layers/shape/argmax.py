@@ -24,8 +24,7 @@ class ArgMaxLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.argmax_param
-        if not shape:
-            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of one axis or more")
+        self.check_axes(shape, 1)
         self.k, values = options.top_k, options.out_max_val
         if options.HasField("axis"):
             axis = self.canonical_axis(options.axis, len(shape))

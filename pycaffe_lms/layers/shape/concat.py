@@ -137,10 +137,7 @@ class SliceLayer(_AlongAxis):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, n = tuple(bottom_shapes[0]), len(self.param.top)
-        if self.axis >= len(shape):
-            raise self.shape_error(
-                f"has shape {shape}, but is cut along axis {self.axis}", bottom=0, fix="keep the number of axes"
-            )
+        self.check_axes(shape, self.axis + 1)
         size = shape[self.axis]
         if self.points and self.points[-1] > size:
             raise self.error(

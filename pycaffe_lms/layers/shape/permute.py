@@ -50,12 +50,7 @@ class PermuteLayer(_Transposed):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if len(shape) != len(self.axes):
-            raise self.shape_error(
-                f"has {len(shape)} axes, but the layer was set up for {len(self.axes)}",
-                bottom=0,
-                fix="keep the number of axes, or build the net anew",
-            )
+        self.check_kept("axes", len(shape), len(self.axes))
         self._transpose(shape, self.axes)
         return [tuple(shape[axis] for axis in self.axes)]
 
@@ -81,10 +76,7 @@ class ShuffleChannelLayer(_Transposed):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        if len(shape) < 2:
-            raise self.shape_error(
-                f"has shape {shape}, no channels", bottom=0, fix="give a bottom of shape (N, C, ...)"
-            )
+        self.check_axes(shape, 2)
         n, c = shape[:2]
         if c % self.group:
             raise self.shape_error(

@@ -25,8 +25,7 @@ class ReductionLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.reduction_param
-        if not shape:
-            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of one axis or more")
+        self.check_axes(shape, 1)
         axis = self.canonical_axis(options.axis, len(shape))
         self.rows, self.dim = count(shape, 0, axis), count(shape, axis)
         mean = options.operation == _MEAN
