@@ -69,7 +69,51 @@ def checked_shape(dims: Sequence[Any], blob: str, named: Mapping[str, object] | 
     return shape
 
 
-class Blob(Uncopied):
+class Shaped:
+    """What blobs of nets and of Python layers share: a name, and a shape with pycaffe's names for its axes."""
+
+    name: str
+    _shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the number of elements along each axis; () for a scalar."""
+        return self._shape
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self._shape)
+
+    def _legacy(self, axis: int) -> int:
+        if len(self._shape) > 4:
+            raise ShapeError(f"num, channels, height and width need at most 4 axes, not {len(self._shape)}").at(
+                blob=self.name
+            )
+        return self._shape[axis] if axis < len(self._shape) else 1
+
+    @property
+    def num(self) -> int:
+        """Return the first of at most four axes; 1 if there is none. Raises ShapeError for more than four."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        """Return the second axis, as `num`."""
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        """Return the third axis, as `num`."""
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        """Return the fourth axis, as `num`."""
+        return self._legacy(3)
+
+
+class Blob(Shaped, Uncopied):
     """Show the values (`data`) and gradients (`diff`) of a net under a name, with a shape.
 
     **Host.** `data` and `diff` are NumPy views of the net's own host memory: the net uses what is written there. A view
@@ -120,43 +164,6 @@ class Blob(Uncopied):
         self.data_last, self.diff_last = other.data_last, other.diff_last
 
     # -- shape ----------------------------------------------------------------------------------------------------
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the number of elements along each axis; () for a scalar."""
-        return self._shape
-
-    @property
-    def count(self) -> int:
-        """Return the number of elements."""
-        return math.prod(self._shape)
-
-    def _legacy(self, axis: int) -> int:
-        if len(self._shape) > 4:
-            raise ShapeError(f"num, channels, height and width need at most 4 axes, not {len(self._shape)}").at(
-                blob=self.name
-            )
-        return self._shape[axis] if axis < len(self._shape) else 1
-
-    @property
-    def num(self) -> int:
-        """Return the first of at most four axes; 1 if there is none. Raises ShapeError for more than four."""
-        return self._legacy(0)
-
-    @property
-    def channels(self) -> int:
-        """Return the second axis, as `num`."""
-        return self._legacy(1)
-
-    @property
-    def height(self) -> int:
-        """Return the third axis, as `num`."""
-        return self._legacy(2)
-
-    @property
-    def width(self) -> int:
-        """Return the fourth axis, as `num`."""
-        return self._legacy(3)
-
     def reshape(self, *dims: int, **named: object) -> None:
         """Change the shape, reshape(2, 3); without arguments to a scalar.
 

@@ -14,13 +14,12 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .. import vectors
 from ..arrays import HostArray
-from ..blob import checked_shape
-from ..errors import ShapeError
+from ..blob import Shaped, checked_shape
 from ..proto.caffe_pb2 import LayerParameter
 from ..vectors import BoolVec, RawBlobVec
 
 
-class HostBlob:
+class HostBlob(Shaped):
     """A blob of a Python layer: `data` and `diff` are NumPy arrays of `shape`, on the host.
 
     While the layer runs they are the net's memory (`bind`). A bottom's data is then read-only, because layers that run
@@ -45,43 +44,6 @@ class HostBlob:
         if self._shape != tuple(shape):
             self._shape = tuple(shape)
             self.bind()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the numbers of elements along the axes; () for a scalar."""
-        return self._shape
-
-    @property
-    def count(self) -> int:
-        """Return the number of elements."""
-        return math.prod(self._shape)
-
-    @property
-    def num(self) -> int:
-        """Return the length of the first axis, or 1 without axes. Raises ShapeError for more than four axes."""
-        return self._legacy(0)
-
-    @property
-    def channels(self) -> int:
-        """Return the length of the second axis, as `num` does for the first."""
-        return self._legacy(1)
-
-    @property
-    def height(self) -> int:
-        """Return the length of the third axis, as `num` does for the first."""
-        return self._legacy(2)
-
-    @property
-    def width(self) -> int:
-        """Return the length of the fourth axis, as `num` does for the first."""
-        return self._legacy(3)
-
-    def _legacy(self, axis: int) -> int:
-        if len(self._shape) > 4:
-            raise ShapeError(f"num, channels, height and width need at most 4 axes, not {len(self._shape)}").at(
-                blob=self.name
-            )
-        return self._shape[axis] if axis < len(self._shape) else 1
 
     def reshape(self, *dims: int, **named: int) -> None:
         """Change the shape; `reshape(2, 3)` and `reshape(*array.shape)` as in pycaffe. Raises ShapeError."""
