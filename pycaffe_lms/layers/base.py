@@ -17,6 +17,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import DTypeLike
 
 from ..arrays import AnyArray, HostArray
@@ -338,10 +339,22 @@ class Layer:
 
     # -- helpers for subclasses ------------------------------------------------------------------------------------
     def add_param(
-        self, shape: Iterable[int], filler: FillerParameter, lr_mult: float = 1.0, values: HostArray | None = None
+        self,
+        shape: Iterable[int],
+        filler: FillerParameter | float,
+        lr_mult: float = 1.0,
+        values: HostArray | None = None,
     ) -> None:
-        """Request a parameter of this shape. Its first values are `values`, or else come from `filler`."""
+        """Request a parameter of this shape. Its first values are `values`, or else come from `filler`; a number is a
+        constant filler of that value."""
+        if not isinstance(filler, FillerParameter):
+            filler = FillerParameter(type="constant", value=filler)
         self.params.append(ParamRequest(tuple(int(d) for d in shape), filler, lr_mult, values))
+
+    @staticmethod
+    def filler_or(options: Message, field: str, constant: float) -> FillerParameter | float:
+        """Return the filler in a field of a layer's message, or the number where the prototxt has none."""
+        return getattr(options, field) if options.HasField(field) else constant
 
     def scratch(
         self,

@@ -15,7 +15,6 @@ import numpy as np
 
 from ..arrays import HostArray
 from ..errors import ReadOnlyValue
-from ..proto import caffe_pb2
 from ..vectors import BoolVec, RawBlobVec
 from .base import Declaration, InPlace, Layer, Pass, Runs, Shape, Shapes, ShapesChanged, at_least
 from .registry import register_layer
@@ -43,9 +42,6 @@ class StandIn(UserLayer):
         for blob in top:
             if blob.name in self.shapes:  # else it is in place and has its bottom's shape
                 blob.reshape(*self.shapes[blob.name])
-
-
-_ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
 
 
 @register_layer("Python")
@@ -89,7 +85,7 @@ class PythonLayer(Layer):
         self._written_early: list[HostArray | None] = [None] * len(self._bottom)
         self.user.setup(self._bottom, self._top)
         for blob in self.user.blobs:
-            self.add_param(blob.shape, _ZERO, values=np.array(blob.data))
+            self.add_param(blob.shape, 0, values=np.array(blob.data))
 
     def _make(self) -> UserLayer:
         shapes = _stand_ins.get()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
-from ...proto import caffe_pb2
 from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
@@ -29,8 +28,7 @@ class PReLULayer(Layer):
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
         self.shared = options.channel_shared
         self.check_axes(shape, 2)
-        constant = caffe_pb2.FillerParameter(type="constant", value=0.25)
-        self.add_param(() if self.shared else shape[1:2], options.filler if options.HasField("filler") else constant)
+        self.add_param(() if self.shared else shape[1:2], self.filler_or(options, "filler", 0.25))
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])

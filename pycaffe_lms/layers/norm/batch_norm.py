@@ -11,7 +11,6 @@ from ...proto import caffe_pb2
 from ..base import TEST, AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
 from ..registry import register_layer
 
-_ZERO, _ONE = (caffe_pb2.FillerParameter(type="constant", value=v) for v in (0, 1))
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
 _YJXIONG = ("slope_filler", "bias_filler", "momentum", "eps", "frozen", "engine")
 _SEGNET_EPS = 1e-9
@@ -74,10 +73,10 @@ class BatchNormLayer(_BatchNormed):
                 )
         self.channels = self._channels(bottom_shapes[0])
         for shape in ((self.channels,), (self.channels,), (1,)):
-            self.add_param(shape, _ZERO, lr_mult=0)
+            self.add_param(shape, 0, lr_mult=0)
         if self.scaled:
-            self.add_param((self.channels,), bn.scale_filler if bn.HasField("scale_filler") else _ONE)
-            self.add_param((self.channels,), bn.bias_filler if bn.HasField("bias_filler") else _ZERO)
+            self.add_param((self.channels,), self.filler_or(bn, "scale_filler", 1))
+            self.add_param((self.channels,), self.filler_or(bn, "bias_filler", 0))
 
     @property
     def role(self) -> Role | None:
@@ -196,12 +195,11 @@ class BNLayer(_BatchNormed):
         self.moves = not segnet and not self.use_global
         self.momentum, self.eps = bn.momentum, _SEGNET_EPS if segnet else bn.eps
         shape = (1, c, 1, 1)
-        for name, first in zip(_SEGNET if segnet else _YJXIONG, (_ONE, _ZERO), strict=False):
-            filler = getattr(bn, name) if bn.HasField(name) else first
-            self.add_param(shape, filler, lr_mult=0 if self.frozen else 1)
+        for name, first in zip(_SEGNET if segnet else _YJXIONG, (1, 0), strict=False):
+            self.add_param(shape, self.filler_or(bn, name, first), lr_mult=0 if self.frozen else 1)
         if not segnet:
-            self.add_param(shape, _ZERO, lr_mult=0)
-            self.add_param(shape, _ONE if self.frozen else _ZERO, lr_mult=0)
+            self.add_param(shape, 0, lr_mult=0)
+            self.add_param(shape, 1 if self.frozen else 0, lr_mult=0)
         for spec in self.param.param[0 if self.frozen else 2 :]:
             spec.lr_mult = spec.decay_mult = 0
 

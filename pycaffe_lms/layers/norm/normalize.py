@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.sum_parts import reduction_parts
-from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
@@ -30,10 +29,7 @@ class NormalizeLayer(Layer):
         self.across, self.shared, self.eps = norm.across_spatial, norm.channel_shared, norm.eps
         self.check_axes(bottom_shapes[0], 2)
         self.channels = bottom_shapes[0][1]
-        one = caffe_pb2.FillerParameter(type="constant", value=1)
-        self.add_param(
-            () if self.shared else (self.channels,), norm.scale_filler if norm.HasField("scale_filler") else one
-        )
+        self.add_param(() if self.shared else (self.channels,), self.filler_or(norm, "scale_filler", 1))
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])

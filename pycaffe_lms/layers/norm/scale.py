@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
-from ...proto import caffe_pb2
 from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, between, count
 from ..registry import register_layer
 
@@ -24,9 +23,7 @@ class _Broadcast(Layer):
         self.learned = len(bottom_shapes) == 1
         self.shape = self._shape(bottom_shapes)
         if self.learned:
-            has = self.options.HasField("filler")
-            constant = caffe_pb2.FillerParameter(type="constant", value=self.default)
-            self.add_param(self.shape, self.options.filler if has else constant)
+            self.add_param(self.shape, self.filler_or(self.options, "filler", self.default))
 
     def _shape(self, bottom_shapes: Shapes) -> Shape:
         """Return the shape of the factor (or shift), and set `axis`, the first axis that it names."""

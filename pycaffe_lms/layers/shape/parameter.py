@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Needs, Pass, Shapes, exactly
 from ..registry import register_layer
-
-_ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
 
 
 @register_layer("Parameter")
@@ -27,7 +24,7 @@ class ParameterLayer(Layer):
         self.shape = tuple(self.param.parameter_param.shape.dim)
         if any(d < 0 for d in self.shape):
             raise self.error(f"shape has a dim of {min(self.shape)}", fix="write sizes in parameter_param { shape }")
-        self.add_param(self.shape, _ZERO)
+        self.add_param(self.shape, 0)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [self.shape]
