@@ -220,7 +220,7 @@ MUTANTS = (
         ),
         (
             "PReLU's slope needs no bottom",
-            "layers/activation/prelu.py",
+            "layers/activation/relu.py",
             "if propagate_down[0] or param_propagate[0] else",
             "if propagate_down[0] else",
         ),

@@ -6,32 +6,19 @@
 from .conv import convolution, deconvolution, embed, im2col, inner_product
 
 # normalisation
-from .norm import batch_norm, lrn, mvn, normalize, scale
+from .norm import batch_norm, lrn, normalize, scale
 
 # pooling
-from .pooling import pooling, spp, upsample
+from .pooling import pooling, upsample
 
 # activation
-from .activation import dropout, pointwise, prelu, relu, softmax
+from .activation import dropout, pointwise, relu, softmax
 
 # recurrent
 from . import recurrent
 
 # joining, cutting, moving
-from .shape import (
-    argmax,
-    concat,
-    crop,
-    eltwise,
-    filter,
-    interp,
-    parameter,
-    permute,
-    reduction,
-    reshape,
-    split,
-    tile,
-)
+from .shape import concat, crop, eltwise, filter, interp, parameter, permute, reduction, reshape, split, tile
 
 # detection
 from .detection import prior_box, roi_pooling
@@ -40,7 +27,7 @@ from .detection import prior_box, roi_pooling
 from .loss import accuracy, distance_loss, log_loss, margin_loss
 
 # data
-from .data import data, dummy_data, hdf5_data, image_data, input, memory_data, window_data
+from .data import data, hdf5_data, image_data, input, memory_data, window_data
 
 # written by users
 from . import python

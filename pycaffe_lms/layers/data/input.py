@@ -1,8 +1,15 @@
-"""Input: tops that the program fills."""
+"""Input and DummyData: tops that the user fills, or fillers."""
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Reads, Runs, Shapes, at_least, exactly
+from typing import TypeVar
+
+from ...arrays import HostArray
+from ...errors import LayerParamError
+from ...filler import check, fill
+from ...proto import caffe_pb2
+from ...random import CaffeRandom
+from ..base import Declaration, Layer, Pass, Reads, Runs, Shape, Shapes, at_least, count, exactly
 from ..registry import register_layer
 
 
@@ -35,3 +42,79 @@ class InputLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return list(self.shapes)
+
+
+_V = TypeVar("_V")
+
+
+@register_layer("DummyData")
+class DummyDataLayer(Layer):
+    """Tops filled by dummy_data_param.data_filler: once by a constant filler, by others anew in every forward.
+
+    Tops: one or more, with shapes from `shape`, or from num, channels, height and width; each field is given once, or
+    once per top. data_filler: none (constant 0), one for all tops, or one per top.
+    Values of top i in forward k depend only on (`seed`, i, k); `seed` comes from the net.
+    Raises: LayerParamError for another number of shapes or fillers, or a filler that cannot fill its top.
+    Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
+    """
+
+    declares = Declaration(
+        bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None, backward_reads=Reads.NONE
+    )
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self.seed, self.draws = self.context.seed, 0  # draws: forwards so far
+        n = len(self.param.top)
+        self.shapes = self._shapes(n)
+        fillers = list(self.param.dummy_data_param.data_filler) or [caffe_pb2.FillerParameter()]
+        self.fillers = self._spread("data_filler", fillers, n)
+        for i, (filler, shape) in enumerate(zip(self.fillers, self.shapes, strict=True)):
+            if count(shape):
+                try:
+                    check(filler, shape)
+                except LayerParamError as error:
+                    raise error.at(layer=self.name, type=self.param.type, blob=self.param.top[i]) from None
+
+    def _spread(self, what: str, values: list[_V], n: int) -> list[_V]:
+        if len(values) not in (1, n):
+            raise self.error(f"{len(values)} {what} for {n} tops", fix=f"write one {what} for all tops, or {n}")
+        return values * n if len(values) == 1 else values
+
+    def _shapes(self, n: int) -> list[Shape]:
+        dummy = self.param.dummy_data_param
+        legacy = {name: list(getattr(dummy, name)) for name in ("num", "channels", "height", "width")}
+        if dummy.shape:
+            if any(legacy.values()):
+                raise self.error("shape and num/channels/height/width are both set", fix="keep shape alone")
+            shapes = [tuple(shape.dim) for shape in dummy.shape]
+            if any(d < 0 for shape in shapes for d in shape):
+                raise self.error("shape has a negative dim", fix="use sizes of 0 or more")
+            return self._spread("shape", shapes, n)
+        return list(zip(*(self._spread(name, values, n) for name, values in legacy.items()), strict=True))
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        return list(self.shapes)
+
+    def rewrites(self, top: int) -> bool:
+        return bool(self.fillers[top].type != "constant")
+
+    def fill_once(self, top: int, array: HostArray) -> None:
+        if array.size:
+            self._fill(top, array)
+
+    def forward(self, io: Pass) -> None:
+        for i, top in enumerate(io.top):
+            if self.rewrites(i) and top.size:
+                self._fill(i, top)
+        self.draws += 1
+
+    def _fill(self, index: int, array: HostArray) -> None:
+        array[...] = fill(
+            self.fillers[index], array.shape, array.dtype, CaffeRandom.keyed(self.seed, self.draws, index)
+        )
+
+    def state(self) -> dict[str, int]:
+        return {"seed": self.seed, "draws": self.draws}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.seed, self.draws = state["seed"], state["draws"]

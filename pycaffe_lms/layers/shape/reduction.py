@@ -1,4 +1,4 @@
-"""Reduction."""
+"""Reduction and ArgMax: one number, or the places of the largest, for many values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import AnyArray, Layer, Lives, Needs, Ops, Pass, Shapes, count
+from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, count
 from ..registry import register_layer
 
 _MEAN = caffe_pb2.ReductionParameter.MEAN
@@ -47,3 +47,43 @@ class ReductionLayer(Layer):
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         args = (io.bottom[0], dy, dx, self.kind, self.coeff)
         io.ops.reduction.backward(*args, self.rows, self.dim)
+
+
+@register_layer("ArgMax")
+class ArgMaxLayer(Layer):
+    """The top_k (default 1) largest values of each item, largest first; of equal values the one with the larger index.
+
+    Bottom 0: one axis or more. Top 0 without argmax_param.axis, where the first axis counts the items: indices,
+    (N, 1, top_k), or with out_max_val indices and then values, (N, 2, top_k), followed by axes of size 1 up to the
+    bottom's number of axes. Top 0 with axis: the bottom's shape with top_k along that axis; indices, or with
+    out_max_val values.
+    A NaN counts as larger than any number. No backward.
+    Raises: LayerParamError for an axis out of range, or top_k below 1 or above the number of values; ShapeError for a
+    bottom without axes.
+    Source: BVLC/caffe, src/caffe/layers/argmax_layer.cpp.
+    """
+
+    declares = Declaration(no_backward=None, backward_reads=Reads.NONE)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        shape, options = tuple(bottom_shapes[0]), self.param.argmax_param
+        self.check_axes(shape, 1)
+        self.k, values = options.top_k, options.out_max_val
+        if options.HasField("axis"):
+            axis = self.canonical_axis(options.axis, len(shape))
+            self.size = count(shape, 0, axis), shape[axis], count(shape, axis + 1)
+            self.outputs = (not values, values)
+            top = (*shape[:axis], self.k, *shape[axis + 1 :])
+        else:
+            self.size = shape[0], count(shape, 1), 1
+            self.outputs = (True, values)
+            top = (shape[0], 1 + values, self.k, *(1,) * (len(shape) - 3))
+        if not 1 <= self.k <= self.size[1]:
+            raise self.error(
+                f"top_k is {self.k}, but there are {self.size[1]} values to choose from",
+                fix=f"set argmax_param.top_k to 1..{self.size[1]}" if self.size[1] else "give a bottom with values",
+            )
+        return [top]
+
+    def forward(self, io: Pass) -> None:
+        io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)
