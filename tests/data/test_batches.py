@@ -126,8 +126,6 @@ def test_errors_of_the_first_record_leave_nothing_open(tmp_path):
     write_lmdb(tmp_path / "empty", [])
     with pytest.raises(DataError, match="no records"):
         batches(tmp_path / "empty", 2)
-    with pytest.raises(LayerParamError, match="batch_size is 0"):
-        batches(tmp_path / "db", 0)
 
 
 def test_colour_rules(tmp_path, caplog):

@@ -159,8 +159,6 @@ def test_a_crop_larger_than_a_picture_names_it(tmp_path):
     with pytest.raises(LayerParamError, match="crop_size 3") as caught:
         batches(source, 2, "crop_size: 3").produce(0)
     assert f"{source}:2: " in str(caught.value)
-    with pytest.raises(LayerParamError, match="batch_size is 0"):
-        batches(source, 0)
 
 
 def test_without_opencv_the_package_is_named(tmp_path, monkeypatch):

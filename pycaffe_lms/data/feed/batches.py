@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from ...errors import LayerParamError, Where
+from ...errors import Where
 from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
@@ -30,7 +30,7 @@ class DatumBatches:
         source, backend: as `open_database`.
         dtype: of data and labels, float32 or float64.
         seed: determines, with rank, batch and item, crops and mirroring.
-    Raises: DataError where the database or its first record cannot be read; LayerParamError for a batch_size of 0.
+    Raises: DataError where the database or its first record cannot be read.
     """
 
     def __init__(
@@ -46,12 +46,7 @@ class DatumBatches:
         seed: int = 0,
     ):
         self.source = os.fspath(source)
-        if batch_size < 1:
-            raise LayerParamError(
-                f"batch_size is {batch_size}",
-                where=Where(file=self.source),
-                fix="set data_param.batch_size to 1 or more",
-            )
+        assert batch_size >= 1, batch_size  # the layer has checked it
         assert 0 <= rank < ranks, (rank, ranks)
         self._batch_size = batch_size
         self._transformer = transformer

@@ -82,8 +82,7 @@ class ImageBatches:
         size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
         rand_skip: above 0, start at a random picture among the first `rand_skip`.
         seed: determines, with rank, epoch, batch and item, order, start, crops and mirroring.
-    Raises: DataError where the first picture cannot be read; LayerParamError for a batch_size of 0, or a rand_skip
-    beyond the list.
+    Raises: DataError where the first picture cannot be read; LayerParamError for a rand_skip beyond the list.
     """
 
     def __init__(
@@ -100,15 +99,11 @@ class ImageBatches:
         rank: int = 0,
         seed: int = 0,
     ):
-        where = Where(file=images.source)
-        if batch_size < 1:
-            raise LayerParamError(
-                f"batch_size is {batch_size}", where=where, fix="set image_data_param.batch_size to 1 or more"
-            )
+        assert batch_size >= 1, batch_size  # the layer has checked it
         if rand_skip > len(images):
             raise LayerParamError(
                 f"rand_skip {rand_skip} can skip more than the {len(images)} pictures listed",
-                where=where,
+                where=Where(file=images.source),
                 fix=f"set image_data_param.rand_skip to {len(images)} or less",
             )
         self._images = images
