@@ -434,6 +434,16 @@ class Layer:
             fix = f"give a bottom of {least} or more axes, such as ({', '.join('NCHW'[:least])}, ...)"
             raise self.shape_error(found, bottom=bottom, fix=fix)
 
+    def check_same(self, bottom_shapes: Shapes) -> None:
+        """Raise ShapeError unless all bottoms have one shape."""
+        for i, shape in enumerate(bottom_shapes):
+            if tuple(shape) != tuple(bottom_shapes[0]):
+                raise self.shape_error(
+                    f"has shape {tuple(shape)}, but the first bottom has {tuple(bottom_shapes[0])}",
+                    bottom=i,
+                    fix="give this layer bottoms of one shape",
+                )
+
     def check_kept(self, what: str, now: int, before: int, *, bottom: int = 0) -> None:
         """Raise ShapeError unless a bottom's number of axes, channels, ... (`what`) is as at `setup`."""
         if now != before:

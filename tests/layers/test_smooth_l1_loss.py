@@ -111,7 +111,7 @@ def test_declarations():
     "text, shapes, error, message",
     [
         ("", ((2, 3), (3, 3)), ShapeError, "the first axes differ"),
-        ("", ((2, 3), (2, 4)), ShapeError, r'has shape \(2, 4\), but "b0"'),
+        ("", ((2, 3), (2, 4)), ShapeError, r'has shape \(2, 4\), 4 elements per item, but "b0"'),
         ("", ((2, 3), (2, 3), (2, 3), (3, 2)), ShapeError, r"has shape \(3, 2\)"),
         ("", ((2, 3), (2, 3), ()), ShapeError, r"has shape \(\)"),
         ("", ((2, 3),), BlobCountError, "takes 2 to 4 bottom"),

@@ -93,13 +93,7 @@ class ConvolutionLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
-        for i, other in enumerate(bottom_shapes):
-            if tuple(other) != shape:
-                raise self.shape_error(
-                    f"has shape {tuple(other)}, but the first bottom has {shape}",
-                    bottom=i,
-                    fix="give this layer bottoms of one shape, or use a layer for each",
-                )
+        self.check_same(bottom_shapes)
         self.check_kept("axes", len(shape), self.ndim)
         self.check_kept("channels", shape[self.axis], self.channels)
         return [(*shape[: self.axis], self.num_output, *self._out_spatial(shape))] * len(bottom_shapes)

@@ -9,8 +9,24 @@ from ..registry import register_layer
 from .base import LossLayer
 
 
+class _DistanceLoss(LossLayer):
+    """A loss over N items of equally many elements in each bottom."""
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        self.items = max(1, self.check_batch(bottom_shapes))
+        a = tuple(bottom_shapes[0])
+        for i, shape in enumerate(map(tuple, bottom_shapes)):
+            if shape[:1] != a[:1] or count(shape, 1) != count(a, 1):
+                raise self.shape_error(
+                    f'has shape {shape}, {count(shape, 1)} elements per item, but "{self.param.bottom[0]}" has {a}',
+                    bottom=i,
+                    fix="give all bottoms the same batch and items of the same size",
+                )
+        return [()]
+
+
 @register_layer("EuclideanLoss")
-class EuclideanLossLayer(LossLayer):
+class EuclideanLossLayer(_DistanceLoss):
     """loss = sum of (a - b)^2 / (2 N), N = items of the batch.
 
     Bottoms 0 and 1: a and b, N items of equally many elements each. Top 0: the loss, no axes.
@@ -21,18 +37,6 @@ class EuclideanLossLayer(LossLayer):
 
     declares = replace(LossLayer.declares, no_backward=frozenset(), ignores_force_backward=frozenset())
 
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self.items = max(1, self.check_batch(bottom_shapes))
-        a, b = (tuple(shape) for shape in bottom_shapes)
-        if count(a, 1) != count(b, 1):
-            raise self.shape_error(
-                f'has shape {b}: {count(b, 1)} elements per item, but "{self.param.bottom[0]}" of shape {a} has '
-                f"{count(a, 1)}",
-                bottom=1,
-                fix="give both bottoms items of the same size",
-            )
-        return [()]
-
     def forward(self, io: Pass) -> None:
         io.ops.euclidean_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 0.5 / self.items)
 
@@ -42,7 +46,7 @@ class EuclideanLossLayer(LossLayer):
 
 
 @register_layer("SmoothL1Loss")
-class SmoothL1LossLayer(LossLayer):
+class SmoothL1LossLayer(_DistanceLoss):
     """loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch.
 
     f(d) = (sigma d)^2 / 2 where |d| < 1 / sigma^2, else |d| - 1 / (2 sigma^2) (smooth_l1_loss_param.sigma, default 1).
@@ -66,18 +70,6 @@ class SmoothL1LossLayer(LossLayer):
         if not sigma > 0:
             raise self.error(f"sigma is {sigma:g}", fix="set smooth_l1_loss_param.sigma above 0")
         self.sigma2 = sigma * sigma
-
-    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self.items = max(1, self.check_batch(bottom_shapes))
-        a = tuple(bottom_shapes[0])
-        for i, shape in enumerate(map(tuple, bottom_shapes)):
-            if shape[:1] != a[:1] or count(shape, 1) != count(a, 1):
-                raise self.shape_error(
-                    f'has shape {shape}, but "{self.param.bottom[0]}" has {a}',
-                    bottom=i,
-                    fix="give all bottoms the same batch and items of the same size",
-                )
-        return [()]
 
     def _arrays(self, io: Pass) -> tuple[AnyArray, ...]:
         return (*io.bottom, None, None)[:4]

@@ -49,10 +49,13 @@ class _SoftmaxLossLayer(LossLayer):
 
     declares = replace(LossLayer.declares, tops=between(1, 2))
 
-    def set_sizes(self, bottom_shapes: Shapes, axis: int) -> None:
-        """Set `size`: (positions before the class axis, classes, positions behind it), and what labels may be."""
+    def tops_with_prob(self, bottom_shapes: Shapes, axis: int) -> Shapes:
+        """Return the shapes of the tops. Set `size`: (positions before the class axis, classes, positions behind it),
+        and what labels may be."""
+        self.check_batch(bottom_shapes)
         self.size = class_sizes(self, bottom_shapes, axis)
         self._class_labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
+        return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
 
     @property
     def _grid(self) -> LabelGrid:
@@ -92,15 +95,7 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
         self.read_normalization(VALID)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        scores, labels = (tuple(shape) for shape in bottom_shapes[:2])
-        if labels[:1] != scores[:1]:
-            raise self.shape_error(
-                f'has shape {labels}, but "{self.param.bottom[0]}" has {scores}: the first axes differ',
-                bottom=1,
-                fix="give scores and labels of the same batch",
-            )
-        self.set_sizes(bottom_shapes, self.param.softmax_param.axis)
-        return [(), scores][: max(1, len(self.param.top))]
+        return self.tops_with_prob(bottom_shapes, self.param.softmax_param.axis)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.prob_scratch(bottom_shapes, top_shapes)
@@ -164,8 +159,7 @@ class InfogainLossLayer(_SoftmaxLossLayer):
             raise
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self.check_batch(bottom_shapes)
-        self.set_sizes(bottom_shapes, self.param.infogain_loss_param.axis)
+        tops = self.tops_with_prob(bottom_shapes, self.param.infogain_loss_param.axis)
         classes = self.size[1]
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
@@ -174,7 +168,7 @@ class InfogainLossLayer(_SoftmaxLossLayer):
                 bottom=2,
                 fix="give a matrix of one row and one column per class",
             )
-        return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
+        return tops
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         classes = self.size[1]

@@ -43,15 +43,8 @@ class EltwiseLayer(Layer):
         return Role.ADD if plain else None
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        first = tuple(bottom_shapes[0])
-        for i, shape in enumerate(bottom_shapes):
-            if tuple(shape) != first:
-                raise self.shape_error(
-                    f'has shape {tuple(shape)}, but bottom "{self.param.bottom[0]}" has {first}',
-                    bottom=i,
-                    fix="give bottoms of equal shape",
-                )
-        return [first]
+        self.check_same(bottom_shapes)
+        return super().infer_shapes(bottom_shapes)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         if self.operation == _MAX:
