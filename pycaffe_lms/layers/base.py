@@ -152,7 +152,7 @@ class Layer:
         Called once `context.channels_last` is known; the net's choice is `context.half`. Parameters, their gradients
         and scratch keep their types.
         """
-        return self.declares.layout_agnostic
+        return self.declares.layout_agnostic or self.declares.any_precision
 
     @property
     def splits_over_batch(self) -> bool:

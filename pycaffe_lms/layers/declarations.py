@@ -147,6 +147,7 @@ class Declaration:
     layout_agnostic: bool = False  # works element by element, so bottoms and tops may share any memory order
     prefers_channels_last: bool = False
     channels_last_params: frozenset[int] = frozenset()  # are channels-last if the images are; others: never
+    any_precision: bool = False  # bottoms and tops may all be bfloat16, as those of `layout_agnostic` layers
     prefers_half: bool = False
     full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: copies of them are never compressed
 

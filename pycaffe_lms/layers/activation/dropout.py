@@ -20,15 +20,14 @@ class DropoutLayer(RandomLayer):
     Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; with a generator that is the same on every device.
     """
 
-    declares = Declaration(in_place=InPlace.ALLOWED, backward_reads=Reads.NONE, splits_over_batch=True)
+    declares = Declaration(
+        in_place=InPlace.ALLOWED, backward_reads=Reads.NONE, splits_over_batch=True, any_precision=True
+    )
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.ratio = self.param.dropout_param.dropout_ratio
         if not 0 <= self.ratio < 1:
             raise self.error(f"dropout_ratio is {self.ratio:g}", fix="set dropout_ratio to 0 or more and less than 1")
-
-    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return True
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         if self.phase == TRAIN:

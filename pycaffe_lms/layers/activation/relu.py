@@ -107,7 +107,7 @@ class PReLULayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/prelu_layer.cpp.
     """
 
-    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
+    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True, any_precision=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
@@ -128,9 +128,6 @@ class PReLULayer(Layer):
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
-
-    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return True
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...ops.axes import around_axis
 from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
@@ -55,6 +56,8 @@ class BatchNormLayer(_BatchNormed):
     file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged).
     """
 
+    declares = replace(_BatchNormed.declares, any_precision=True)
+
     def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.batch_norm_param
         self.use_global = bn.use_global_stats if bn.HasField("use_global_stats") else self.phase == TEST
@@ -85,9 +88,6 @@ class BatchNormLayer(_BatchNormed):
     def _channels(self, shape: Shape) -> int:
         self.check_axes(shape, 1)
         return shape[1] if len(shape) > 1 else 1
-
-    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return True
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, c = bottom_shapes[0], self.channels

@@ -45,9 +45,6 @@ class _AlongAxis(Layer):
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return True
-
     def _place(self, whole: Shape, pieces: Shapes) -> None:
         """Set where each piece lies: (rows of the whole, elements of the piece in each, those of a row, first one)."""
         self.outer, along, inner = around_axis(whole, self.axis, self.context.channels_last)
@@ -81,7 +78,7 @@ class ConcatLayer(_AlongAxis):
     Source: BVLC/caffe, src/caffe/layers/concat_layer.cpp.
     """
 
-    declares = Declaration(bottoms=at_least(1), backward_reads=Reads.NONE)
+    declares = Declaration(bottoms=at_least(1), backward_reads=Reads.NONE, any_precision=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self._read_axis(self.param.concat_param, "concat_dim", len(bottom_shapes[0]))
@@ -121,7 +118,7 @@ class SliceLayer(_AlongAxis):
     Source: BVLC/caffe, src/caffe/layers/slice_layer.cpp.
     """
 
-    declares = Declaration(tops=at_least(1), backward_reads=Reads.NONE)
+    declares = Declaration(tops=at_least(1), backward_reads=Reads.NONE, any_precision=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         n_top = len(self.param.top)
