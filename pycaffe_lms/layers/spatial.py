@@ -1,7 +1,7 @@
-"""Read kernel, stride, pad and dilation of each spatial axis from `convolution_param`, and find the output's size.
+"""Read kernel, stride, pad and dilation of each spatial axis, and find the output's size.
 
 Every spelling that Caffe and its forks accept is read: one value for all axes, one per axis, `_h`/`_w` pairs, `_shape`.
-Pooling uses `shape_field` too.
+Pooling reads its window with `per_axis` too.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ Ints = tuple[int, ...]
 
 def kernel_fields(layer: Layer, conv: ConvolutionParameter, axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Return (kernel, stride, pad, dilation), `axes` values each. Raises LayerParamError."""
-    kernel = _per_axis(layer, conv, axes, "kernel_size", ("kernel_h", "kernel_w"), None)
-    stride = _per_axis(layer, conv, axes, "stride", ("stride_h", "stride_w"), 1)
-    pad = _per_axis(layer, conv, axes, "pad", ("pad_h", "pad_w"), 0)
-    dilation = _per_axis(layer, conv, axes, "dilation", (), 1)
+    kernel = per_axis(layer, conv, "kernel", axes, None)
+    stride, pad = (per_axis(layer, conv, name, axes, n, lone=True) for name, n in (("stride", 1), ("pad", 0)))
+    dilation = per_axis(layer, conv, "dilation", axes, 1)
     for field, values in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         if 0 in values:
             raise layer.error(f"convolution_param.{field} is 0", fix=f"give a {field} of at least 1")
@@ -39,43 +38,47 @@ def conv_output(layer: Layer, spatial: Ints, kernel: Ints, stride: Ints, pad: In
     return out
 
 
-def _per_axis(
-    layer: Layer, conv: ConvolutionParameter, axes: int, field: str, pair: tuple[str, ...], default: int | None
-) -> Ints:
-    """Return the values of a repeated field, or of its _h/_w pair. default None: the field must be given."""
-    values = tuple(getattr(conv, field))
-    given = [name for name in pair if conv.HasField(name)]
-    shape = f"{field.removesuffix('_size')}_shape"
-    if pair and conv.HasField(shape):
-        if values or given:
-            others = " and ".join(given) or field
-            raise layer.error(f"has both {shape} and {others}", fix=f"keep either {shape} or {others}")
-        return shape_field(layer, conv, shape, axes)
-    if given:
-        if values:
-            raise layer.error(f"has both {field} and {' and '.join(given)}", fix=f"keep either {field} or {given[0]}")
+def per_axis(layer: Layer, message: Message, field: str, axes: int, default: int | None, *, lone: bool = False) -> Ints:
+    """Return "kernel", "stride", "pad" or "dilation" of a window, one value per spatial axis. Raises LayerParamError.
+
+    Args:
+        message: convolution_param or pooling_param.
+        default: without the field; None: it must be given.
+        lone: of the _h/_w pair, one may be given alone; the other is `default`.
+    """
+    square, shape = "kernel_size" if field == "kernel" else field, f"{field}_shape"
+    known, both = message.DESCRIPTOR.fields_by_name, (f"{field}_h", f"{field}_w")
+    pair = [name for name in both if name in known and message.HasField(name)]
+    shaped = shape in known and message.HasField(shape)
+    values = getattr(message, square)
+    if isinstance(values, int):  # pooling_param has one value for all axes
+        values = (values,) if message.HasField(square) else ()
+    spellings = [[square]] * bool(values) + [[shape]] * shaped + [pair] * bool(pair)
+    if len(spellings) > 1:
+        one, two = (" and ".join(names) for names in spellings[:2])
+        raise layer.error(f"has both {one} and {two}", fix=f"keep either {one} or {two}")
+    if shaped:
+        return shape_field(layer, message, shape, axes)
+    if pair:
         if axes != 2:
             raise layer.error(
-                f"{' and '.join(given)} need a bottom with 2 spatial axes, but it has {axes}",
-                fix=f"give {field} once, or once per spatial axis",
+                f"{' and '.join(pair)} need a bottom with 2 spatial axes, but it has {axes}",
+                fix=f"use {square} for all axes, or {shape} with a value for each",
             )
-        if default is None and len(given) < 2:
-            missing = next(name for name in pair if name not in given)
-            raise layer.error(f"has {given[0]} but no {missing}", fix=f"add {missing}, or use {field} for both")
-        # as in Caffe, the other one of the pair is 0: no pad, or a stride of 0, which `kernel_fields` refuses
-        return tuple(getattr(conv, name) if name in given else default or 0 for name in pair)
-    if not values and default is not None:
+        if len(pair) < 2 and not lone:
+            (missing,) = set(both) - set(pair)
+            raise layer.error(f"has {pair[0]} but no {missing}", fix=f"add {missing}, or use {square} for both")
+        return tuple(getattr(message, name) if name in pair else default or 0 for name in both)
+    if not values and axes:
+        if default is None:
+            raise layer.error("has no kernel size", fix="add kernel_size, for pooling perhaps global_pooling: true")
         return (default,) * axes
-    if len(values) == axes:
-        return values
-    if len(values) == 1:
-        return values * axes
-    if not values:
-        raise layer.error("has no kernel size", fix=f"add convolution_param {{ {field}: ... }}")
-    raise layer.error(
-        f"{field} is given {len(values)} times, but the bottom has {axes} spatial axes",
-        fix=f"give {field} once, or {axes} times",
-    )
+    if len(values) not in (1, axes):
+        raise layer.error(
+            f"{square} is given {len(values)} times, but the bottom has {axes} spatial axes",
+            fix=f"give {square} once, or {axes} times",
+        )
+    return tuple(values) * axes if len(values) == 1 else tuple(values)
 
 
 def shape_field(layer: Layer, message: Message, field: str, axes: int) -> Ints:

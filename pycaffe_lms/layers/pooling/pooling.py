@@ -14,12 +14,12 @@ from ...proto import caffe_pb2
 from ..base import TRAIN, AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, between, count
 from ..mixins import RandomLayer
 from ..registry import register_layer
-from ..spatial import Ints, check_images, shape_field
+from ..spatial import Ints, check_images, per_axis
 
 
 def pool_windows(layer: Layer, pool: caffe_pb2.PoolingParameter, axes: int) -> tuple[Ints | None, Ints, Ints]:
     """Return (kernel, stride, pad) of `axes` values each; kernel None: the whole input. Raises LayerParamError."""
-    stride, pad = _per_axis(layer, pool, "stride", axes, 1), _per_axis(layer, pool, "pad", axes, 0)
+    stride, pad = per_axis(layer, pool, "stride", axes, 1), per_axis(layer, pool, "pad", axes, 0)
     if pool.global_pooling:
         given = [f for f in ("kernel_size", "kernel_h", "kernel_w", "kernel_shape") if pool.HasField(f)]
         if given:
@@ -27,7 +27,7 @@ def pool_windows(layer: Layer, pool: caffe_pb2.PoolingParameter, axes: int) -> t
         if any(pad) or any(s != 1 for s in stride):
             raise layer.error("global_pooling takes no pad, and stride 1 only", fix="remove pad and stride")
         return None, stride, pad
-    kernel = _per_axis(layer, pool, "kernel", axes, None)
+    kernel = per_axis(layer, pool, "kernel", axes, None)
     for field, values in (("kernel", kernel), ("stride", stride)):
         if 0 in values:
             raise layer.error(f"a pooling {field} is 0", fix=f"give a {field} of at least 1")
@@ -47,33 +47,6 @@ def rounds_up(layer: Layer, pool: caffe_pb2.PoolingParameter) -> bool:
             fix="keep either round_mode or ceil_mode",
         )
     return pool.ceil_mode
-
-
-def _per_axis(layer: Layer, pool: caffe_pb2.PoolingParameter, field: str, axes: int, default: int | None) -> Ints:
-    """Return the values of one field. `default` None: the field must be given."""
-    square, shape = "kernel_size" if field == "kernel" else field, f"{field}_shape"
-    pair = [name for name in (f"{field}_h", f"{field}_w") if pool.HasField(name)]
-    spellings = [[name] for name in (square, shape) if pool.HasField(name)] + [pair] * bool(pair)
-    if len(spellings) > 1:
-        one, two = (" and ".join(names) for names in spellings[:2])
-        raise layer.error(f"has both {one} and {two}", fix=f"keep either {one} or {two}")
-    if not spellings:
-        if default is None:
-            raise layer.error(
-                "has no kernel size", fix="add pooling_param { kernel_size: ... } or global_pooling: true"
-            )
-        return (default,) * axes
-    if not pair:
-        return shape_field(layer, pool, shape, axes) if pool.HasField(shape) else (getattr(pool, square),) * axes
-    if axes != 2:
-        raise layer.error(
-            f"{' and '.join(pair)} need a bottom with 2 spatial axes, but it has {axes}",
-            fix=f"use {square} for all axes, or {shape} with a value for each",
-        )
-    if len(pair) < 2:
-        missing = f"{field}_w" if pair[0].endswith("_h") else f"{field}_h"
-        raise layer.error(f"has {pair[0]} but no {missing}", fix=f"add {missing}, or use {square} for both")
-    return tuple(getattr(pool, name) for name in pair)
 
 
 @register_layer("Pooling")
