@@ -439,7 +439,8 @@ class Layer:
         for i, shape in enumerate(bottom_shapes):
             if tuple(shape) != tuple(bottom_shapes[0]):
                 raise self.shape_error(
-                    f"has shape {tuple(shape)}, but the first bottom has {tuple(bottom_shapes[0])}",
+                    f'has shape {tuple(shape)}, but the first bottom, "{self.param.bottom[0]}", has '
+                    f"{tuple(bottom_shapes[0])}",
                     bottom=i,
                     fix="give this layer bottoms of one shape",
                 )

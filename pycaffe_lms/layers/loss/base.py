@@ -39,7 +39,7 @@ class LossLayer(Layer):
                 raise self.shape_error(
                     f'has shape {tuple(shape)}, but "{self.param.bottom[0]}" has {first}: the first axes differ',
                     bottom=i,
-                    fix="give this layer bottoms of the same batch",
+                    fix=f'give "{self.param.bottom[i]}" and "{self.param.bottom[0]}" the same number of items',
                 )
         return first[0]
 
