@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf import text_format
 
+from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.layers.base import TRAIN, BuildContext, Lives, Pass, ShapesChanged
 from pycaffe_lms.layers.registry import layer_class
 from pycaffe_lms.ops import load_ops
@@ -78,7 +79,10 @@ class LayerBench:
             message.top.extend(f"b{i}" if self.in_place else f"t{i}" for i in range(self.n_top))
         self.layer = layer_class(self.type)(message, BuildContext(phase=self.phase, dtype=self.dtype))
         self.layer.check_counts(len(message.bottom), len(message.top))
-        self.layer.setup([tuple(s) for s in self.bottom_shapes])
+        try:
+            self.layer.setup([tuple(s) for s in self.bottom_shapes])
+        except CaffeError as error:  # as `net/build/wiring.py` does
+            raise error.at(layer=message.name, type=message.type) from error.__cause__
         self.layer.update_context(needs_backward=self.needs_backward)
         if self.propagate_down is None:
             blocked = self.layer.declares.no_backward

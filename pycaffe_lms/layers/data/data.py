@@ -13,7 +13,6 @@ import numpy as np
 from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
-from ...errors import CaffeError
 from ..base import Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
 from ..registry import register_layer
 
@@ -64,11 +63,7 @@ class DataLayer(Layer):
         self._seed = self.context.seed
         self._next = None
         self._batches = None
-        try:
-            self._open()
-        except CaffeError as error:
-            error.at(layer=self.name, type=self.param.type)
-            raise
+        self._open()
 
     def _open(self) -> None:
         p = self.param.data_param

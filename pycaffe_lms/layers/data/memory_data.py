@@ -50,10 +50,7 @@ class MemoryDataLayer(Layer):
         self._position = self._draws = 0
         self.seed = self.context.seed
         self._waiting = False  # whether forwards have not yet used all added data
-        try:
-            self._transformer = DataTransformer(self.param.transform_param, self.phase, source="added data")
-        except CaffeError as error:
-            raise error.at(layer=self.name, type=self.param.type) from None
+        self._transformer = DataTransformer(self.param.transform_param, self.phase, source="added data")
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(self.batch_size, *self._item_shape), (self.batch_size,)]

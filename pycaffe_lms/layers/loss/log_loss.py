@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ...arrays import AnyArray, HostArray
-from ...errors import CaffeError, DataError
+from ...errors import DataError
 from ...formats.weights.blobproto import blobproto_to_array
 from ...ops.label_grid import LabelGrid
 from ...proto import caffe_pb2
@@ -154,9 +154,6 @@ class InfogainLossLayer(_SoftmaxLossLayer):
             raise self.error(
                 f'the infogain matrix "{path}" cannot be read: {error}', kind=DataError, fix="name a BlobProto file"
             ) from error
-        except CaffeError as error:
-            error.at(layer=self.name, type=self.param.type)
-            raise
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         tops = self.tops_with_prob(bottom_shapes, self.param.infogain_loss_param.axis)
