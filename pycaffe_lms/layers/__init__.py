@@ -18,7 +18,7 @@ from .activation import dropout, pointwise, relu, softmax
 from . import recurrent
 
 # joining, cutting, moving
-from .shape import concat, crop, eltwise, filter, interp, parameter, permute, reduction, reshape, split, tile
+from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, split
 
 # detection
 from .detection import prior_box, roi_pooling

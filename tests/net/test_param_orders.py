@@ -12,7 +12,7 @@ from pycaffe_lms.backend.cpu import CpuDevice
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import ShapeError
 from pycaffe_lms.layers.base import Runs
-from pycaffe_lms.layers.shape.parameter import ParameterLayer
+from pycaffe_lms.layers.data.input import ParameterLayer
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.passes import param_order
 from pycaffe_lms.net.program.reduction import digest
