@@ -203,9 +203,6 @@ class Device(Protocol):
         launch is ordered with the compute stream only: the caller orders copies on the other streams with it.
         """
 
-    def close(self) -> None:
-        """Wait for queued work."""
-
 
 def cannot_give(device: Device, what: str, nbytes: int, how: str = "") -> OutOfDeviceMemory:
     """Return the error of a device where less than `nbytes` are free. what: its name in the message."""

@@ -393,6 +393,3 @@ class CudaDevice:
     def _join_copies(self) -> None:
         for stream in (self.copy_in, self.copy_out):
             self.compute.wait_event(self.record(stream))
-
-    def close(self) -> None:
-        self.synchronize()

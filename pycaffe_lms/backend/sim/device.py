@@ -325,9 +325,6 @@ class SimDevice:
         """Return the time of the model clock when the last of the streams ends."""
         return max(s.time for s in self._streams)
 
-    def close(self) -> None:
-        self.synchronize()
-
 
 def _page_of(capacity: int) -> int | None:
     """Return bytes of a page: the host's for little memory, a GPU's for much, None where the host cannot map any."""
