@@ -1,6 +1,6 @@
 """Loads weights of a net from files by layer name, writes them to messages and files, and shares them between nets.
 
-`copy_from` loads, `save` and `to_proto` write, `share` aliases another net's parameters. File formats are in
+`copy_from` loads, `save` writes, `share` aliases another net's parameters. File formats are in
 `../formats/weights/`.
 Source: BVLC/caffe, net.cpp, CopyTrainedLayersFrom, ShareTrainedLayersWith, ToProto (behaviour).
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import CaffeError, UsageError, WeightsError
-from ..formats.weights.blobproto import LayerWeights, array_to_blobproto, load_blob
+from ..formats.weights.blobproto import LayerWeights, load_blob
 from ..formats.weights.caffemodel import read_weights, write_weights
 from ..memory.split_memory import SplitMemory
 from ..memory.states import State
@@ -155,15 +155,6 @@ def layer_arrays(net: Net, *, write_diff: bool = False, read: Read = read_now) -
         [(read(blob, "data"), read(blob, "diff") if write_diff else None) for blob in node.layer.blobs]
         for node in net.graph.nodes
     ]
-
-
-def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
-    """Return the net with its parameters as Caffe writes it."""
-    message = bare_proto(net)
-    for layer, arrays in zip(message.layer, layer_arrays(net, write_diff=write_diff), strict=True):
-        for data, diff in arrays:
-            array_to_blobproto(data, diff, into=layer.blobs.add())
-    return message
 
 
 def save(net: Net, path: str | os.PathLike[str], *, write_diff: bool = False) -> None:

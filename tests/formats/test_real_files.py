@@ -40,7 +40,8 @@ NETS = [
 def test_nets(path, count, some):
     parsed = read_net(path)
     layers = parsed.message.layer
-    assert len(layers) == len(parsed.lines.layers) == count and None not in parsed.lines.layers
+    assert len(layers) == len(parsed.lines.origins) == count
+    assert None not in [parsed.lines.layer(k) for k in range(count)]
     assert not parsed.message.layers and not parsed.message.input
     for index, line, name, kind in some:
         assert (parsed.lines.layer(index), layers[index].name, layers[index].type) == (line, name, kind)

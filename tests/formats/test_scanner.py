@@ -122,7 +122,7 @@ def test_the_line_of_every_layer(case):
     if not tokenize(text):
         return
     parsed = parse_net(text)
-    assert list(parsed.lines.layers) == lines
+    assert [parsed.lines.layer(k) for k in range(len(names))] == lines
     assert parsed.message == expected
 
 

@@ -10,7 +10,7 @@ from pycaffe_lms.formats.prototxt.parser import parse_net, read_net
 from pycaffe_lms.layers.base import TEST, TRAIN, Needs
 from pycaffe_lms.net.build.source import load_source
 from pycaffe_lms.net.build.wiring import wire
-from pycaffe_lms.net.weights import to_proto
+from pycaffe_lms.net.weights import bare_proto
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.shared_data import SHARED, needs_shared
 
@@ -180,7 +180,7 @@ def test_weights_go_to_nets_of_as_many_parameters(tmp_path):
 
 def test_a_written_net_keeps_the_rates():
     net = _net("scale_bias: true")
-    assert [p.lr_mult for p in to_proto(net).layer[1].param] == [0, 0, 0, 1, 1]
+    assert [p.lr_mult for p in bare_proto(net).layer[1].param] == [0, 0, 0, 1, 1]
 
 
 @needs_shared

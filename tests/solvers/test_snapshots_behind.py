@@ -10,6 +10,7 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import SnapshotError, WeightsError
+from pycaffe_lms.formats.weights.blobproto import array_to_blobproto
 from pycaffe_lms.formats.weights.caffemodel import read_weights, write_weights
 from pycaffe_lms.formats.weights.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.net import weights
@@ -90,7 +91,10 @@ def test_a_file_in_pieces_is_the_serialized_message(dtype, diff, tmp_path):
     solver = make(NET, dtype=dtype)
     solver.step(1)
     weights.save(solver.net, tmp_path / "a", write_diff=diff)
-    whole = weights.to_proto(solver.net, write_diff=diff)
+    whole = weights.bare_proto(solver.net)
+    for layer, arrays in zip(whole.layer, weights.layer_arrays(solver.net, write_diff=diff), strict=True):
+        for values in arrays:
+            array_to_blobproto(*values, into=layer.blobs.add())
     assert NetParameter.FromString((tmp_path / "a").read_bytes()) == whole
     assert (tmp_path / "a").read_bytes() == whole.SerializeToString(deterministic=True)
 

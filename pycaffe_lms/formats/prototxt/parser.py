@@ -53,11 +53,6 @@ class Lines:
         """Return the lines of top-level fields, by name in the file."""
         return self.find()
 
-    @property
-    def layers(self) -> tuple[int | None, ...]:
-        """Return the line of each layer of the message."""
-        return tuple(map(self.layer, range(len(self.origins))))
-
     def layer(self, k: int) -> int | None:
         """Return the line of layer k; for an added Input layer that of the `input` field."""
         if k >= len(self.origins):
@@ -83,11 +78,6 @@ class Parsed(Generic[_M]):
     message: _M
     lines: Lines
     filename: str | None = None
-
-    def where(self: Parsed[NetParameter], k: int) -> Where:
-        """Return the place of layer k of a net."""
-        layer = self.message.layer[k]
-        return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
 
 
 def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
