@@ -112,6 +112,15 @@ class Program:
     live_out: frozenset[int]
 
 
+def first_modes(steps: Iterable[Step]) -> dict[int, Mode]:
+    """Return the mode of the first access to each buffer, in the order of these accesses."""
+    found: dict[int, Mode] = {}
+    for step in steps:
+        for a in step.accesses:
+            found.setdefault(a.buffer, a.mode)
+    return found
+
+
 def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
     """Return those of `buffers` that no step changes and no host step accesses."""
     changed = {a.buffer for s in program.steps for a in s.accesses if s.host or a.mode is not Mode.READ}

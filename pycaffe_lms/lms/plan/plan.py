@@ -233,11 +233,8 @@ class Plan:
         """Return the managed buffers that need their own uncompressed host memory: copied without a host slot, or used
         by a host step."""
         copied = {op.place.buffer for op in self.ops if op.place and op.host_slot is None}
-        copied -= self.compressed
-        for step in self.program.steps:
-            if step.host:
-                copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}
-        return frozenset(copied)
+        hosted = {a.buffer for step in self.program.steps if step.host for a in step.accesses}
+        return frozenset((copied - self.compressed) | (hosted & self.buffers.keys()))
 
     @property
     def waited(self) -> frozenset[int]:

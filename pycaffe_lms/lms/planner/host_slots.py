@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..layout.packing import Lifetime, pack_segments
 from ..plan.plan import HostSlot, Op, OpKind, Plan
-from ..program import Mode
+from ..program import Mode, first_modes
 from ..rules import SEARCH, SearchBudget
 
 
@@ -41,15 +41,10 @@ def with_host_slots(plan: Plan, segment: int, search: SearchBudget = SEARCH) -> 
 
 def _within(plan: Plan) -> set[int]:
     """Return buffers that every run overwrites before reading, and that are needed neither after it nor on the host."""
-    first: dict[int, Mode] = {}
-    hosted: set[int] = set()
-    for step in plan.program.steps:
-        for a in step.accesses:
-            first.setdefault(a.buffer, a.mode)
-            if step.host:
-                hosted.add(a.buffer)
+    steps = plan.program.steps
+    hosted = {a.buffer for step in steps if step.host for a in step.accesses}
     excluded = hosted | plan.program.live_out | plan.compressed  # compressed values take other bytes on the host
-    return {b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in excluded}
+    return {b for b, mode in first_modes(steps).items() if mode is Mode.OVERWRITE and b not in excluded}
 
 
 def _values(plan: Plan, within: set[int]) -> list[list[int]]:

@@ -16,7 +16,7 @@ from ...errors import CaffeError, PlanError
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
 from ..plan.plan import Op, OpKind, Placement, Plan
-from ..program import Mode
+from ..program import Mode, first_modes
 from .counters import Counters
 from .recorder import COPIES_IN, COPIES_OUT
 
@@ -28,12 +28,7 @@ _log = logging.getLogger(__name__)
 
 def first_uses(plan: Plan) -> dict[int, Mode]:
     """Return, for each buffer that a plan places, the mode of its first access."""
-    found: dict[int, Mode] = {}
-    for step in plan.program.steps:
-        for a in step.accesses:
-            if a.buffer in plan.buffers:
-                found.setdefault(a.buffer, a.mode)
-    return found
+    return {b: mode for b, mode in first_modes(plan.program.steps).items() if b in plan.buffers}
 
 
 def bring_to_host(device: Device, first: Mapping[int, Mode], memories: Mapping[int, SyncedMemory]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...lms.program import Buffer, Mode, Program
+from ...lms.program import Buffer, Mode, Program, first_modes
 from ..build.graph import Graph
 
 
@@ -40,14 +40,7 @@ def with_compression(
         able: buffers that may lose precision, from `inexact`.
         sizes: bytes of each buffer in 16 bits.
     """
-    seen = set(program.live_out)
-    first: dict[int, Mode] = {}
-    for step in program.steps:
-        for a in step.accesses:
-            first.setdefault(a.buffer, a.mode)
-            if step.host:
-                seen.add(a.buffer)
-    seen |= {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
-    return {
-        b: replace(buffer, compressed_bytes=sizes[b]) if b in able - seen else buffer for b, buffer in managed.items()
-    }
+    hosted = {a.buffer for step in program.steps if step.host for a in step.accesses}
+    read_first = {b for b, mode in first_modes(program.steps).items() if mode is not Mode.OVERWRITE}
+    inside = able - program.live_out - hosted - read_first
+    return {b: replace(buffer, compressed_bytes=sizes[b]) if b in inside else buffer for b, buffer in managed.items()}

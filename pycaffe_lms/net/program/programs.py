@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from ...layers.base import count
-from ...lms.program import Mode, Program, Step
+from ...lms.program import Mode, Program, Step, first_modes
 from ..build.graph import Graph, Node
 from .buffer_views import with_views
 from .steps import LayerStep, backward_steps, forward_step, look_step, separable, wants, written_diffs
@@ -157,13 +157,8 @@ def sequence(
     for s in steps:
         if isinstance(s, LayerStep) and s.refused is not None:
             raise s.refused
-    first: dict[int, Mode] = {}
-    touched: set[int] = set()
-    for s in steps:
-        for a in s.step.accesses:
-            first.setdefault(a.buffer, a.mode)
-            touched.add(a.buffer)
+    first = first_modes(s.step for s in steps)
     read_first = {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
-    live_out = touched if survive is None else (set(survive) & touched) | read_first
+    live_out = first.keys() if survive is None else (first.keys() & survive) | read_first
     program = Program(name, tuple(s.step for s in steps), frozenset(live_out))
     return Sequenced(program, tuple(steps), survive is None)
