@@ -121,6 +121,16 @@ def first_modes(steps: Iterable[Step]) -> dict[int, Mode]:
     return found
 
 
+def uses_of(program: Program, buffers: Iterable[int]) -> dict[int, list[tuple[int, Mode, bool]]]:
+    """Return buffer -> its accesses in order: (step, mode, whether on the host)."""
+    found: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
+    for s, step in enumerate(program.steps):
+        for a in step.accesses:
+            if a.buffer in found:
+                found[a.buffer].append((s, a.mode, step.host))
+    return found
+
+
 def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
     """Return those of `buffers` that no step changes and no host step accesses."""
     changed = {a.buffer for s in program.steps for a in s.accesses if s.host or a.mode is not Mode.READ}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..program import Mode
+from ..program import Mode, uses_of
 from .plan import Op, OpKind, Piece, Plan
 
 
@@ -55,19 +55,14 @@ class LiveRange:
 
 def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
     """Return (live range, offset) of every live range of a plan, in order of first use: the inverse of `emit`."""
-    uses: dict[int, list[tuple[int, Mode]]] = {b: [] for b in plan.buffers}
-    for s, step in enumerate(plan.program.steps):
-        if not step.host:
-            for a in step.accesses:
-                if a.buffer in uses:
-                    uses[a.buffer].append((s, a.mode))
+    uses = uses_of(plan.program, plan.buffers)
     began: dict[int, tuple[int, int, bool]] = {}  # buffer -> (step, offset, fetched)
     pieces: dict[tuple[OpKind, int], list[Piece]] = {}
     found: list[tuple[LiveRange, int]] = []
 
     def end(b: int, at: int, live: bool) -> None:
         issue, offset, fetched = began.pop(b)
-        run = [(s, mode) for s, mode in uses[b] if issue <= s <= at]
+        run = [(s, mode) for s, mode, host in uses[b] if issue <= s <= at and not host]
         (first, _), (last, _) = run[0], run[-1]
         written = max((s for s, mode in run if mode is not Mode.READ), default=None)
         arrivals, departures = (tuple(pieces.pop((kind, b), ())) for kind in (OpKind.IN, OpKind.OUT))

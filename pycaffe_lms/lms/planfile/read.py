@@ -24,7 +24,7 @@ from ..plan.live_ranges import LiveRange
 from ..plan.plan import Piece, Plan
 from ..plan.verify import verify
 from ..planner.lookahead import finish
-from ..program import Buffer, Mode, Program, Step
+from ..program import Buffer, Mode, Program, Step, uses_of
 from ..remat.candidates import Ordered, ordered, verify_remat
 from .pages import paging_of
 from .write import VERSION, unique_names
@@ -193,11 +193,7 @@ def _live_ranges(
                 "see arena_bytes",
             )
         indices[ids[r.buffer]].append(i)
-    uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
-    for s, step in enumerate(program.steps):
-        for a in step.accesses:
-            if a.buffer in uses:
-                uses[a.buffer].append((s, a.mode, step.host))
+    uses = uses_of(program, buffers)
     found: list[tuple[LiveRange, int, int]] = []
     names = {b: name for name, b in ids.items()}
     for b, mine in indices.items():

@@ -22,7 +22,7 @@ from ...errors import PlanError
 from ..cost.link_queue import NEVER, LinkQueue
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import Pair, possible
-from ..program import Access, Buffer, Mode, Program, Step
+from ..program import Access, Buffer, Mode, Program, Step, uses_of
 from ..remat.candidates import RematCandidates
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
@@ -82,7 +82,7 @@ class Tracked:
     size: int
     copied: int
     outlives: bool
-    uses: list[tuple[int, Mode, bool]] = field(default_factory=list)
+    uses: list[tuple[int, Mode, bool]]
     cursor: int = 0
     where: int = _GONE
     clean: bool = False
@@ -128,11 +128,8 @@ class EvictionPass:
         self.times = [0.0, *accumulate(costs.steps)]  # seconds: start of each step, without stalls and remat
         self.buffers = buffers
         size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
-        self.tracked = {b: Tracked(size[b], x.copied, b in program.live_out) for b, x in buffers.items()}
-        for s, step in enumerate(program.steps):
-            for a in step.accesses:
-                if a.buffer in self.tracked:
-                    self.tracked[a.buffer].uses.append((s, a.mode, step.host))
+        uses = uses_of(program, buffers)
+        self.tracked = {b: Tracked(size[b], x.copied, b in program.live_out, uses[b]) for b, x in buffers.items()}
         self.dropped = DroppedSteps(costs.again)
         self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0

@@ -19,7 +19,7 @@ from ..layout.packing import Lifetime, Load, Packing, pack
 from ..layout.paging import Paging, in_one_piece, paged, taken_bytes
 from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
-from ..program import Buffer, Mode, Program, layer_of
+from ..program import Buffer, Mode, Program, layer_of, uses_of
 from ..rules import SEARCH, SearchBudget
 from .lowering import Emitted, emit
 
@@ -158,13 +158,8 @@ def live_ranges(
             unless that is on the host or overwrites the value. A live range in `left` that is overwritten next ends,
             even where the next step does so.
     """
-    uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
-    for s, step in enumerate(program.steps):
-        for a in step.accesses:
-            if a.buffer in uses:
-                uses[a.buffer].append((s, a.mode, step.host))
     ranges: list[LiveRange] = []
-    for b, accesses in uses.items():
+    for b, accesses in uses_of(program, buffers).items():
         run: list[tuple[int, Mode]] = []
         earliest = 0
         for i, (s, mode, host) in enumerate(accesses):

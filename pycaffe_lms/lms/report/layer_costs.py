@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..cost.timing import PlanTimes
 from ..plan.plan import OpKind, Plan
-from ..program import Mode, layer_of
+from ..program import Mode, layer_of, uses_of
 
 KINDS = ("parameters", "activations", "gradients", "scratch")  # of managed buffers, from the chart's bottom to top
 
@@ -136,7 +136,9 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
         row.stall += times.stalls[s]
         if measured is not None:
             row.measured_stall = (row.measured_stall or 0.0) + measured.stalls[s]
-    accesses, writes = _uses(plan)
+    uses = uses_of(plan.program, plan.buffers)
+    accesses = {b: [s for s, _, _ in mine] for b, mine in uses.items()}
+    writes = {b: [s for s, mode, _ in mine if mode is not Mode.READ] for b, mine in uses.items()}
     for op in plan.ops:
         if op.kind is OpKind.IN:
             row = rows[layer_of(steps[_first_from(accesses[op.placed.buffer], op.step)].name)]
@@ -152,19 +154,6 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
             if measured is not None:
                 row.measured = (row.measured or 0.0) + measured.end[op.id] - measured.start[op.id]
     return list(rows.values())
-
-
-def _uses(plan: Plan) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Return (buffer -> steps that access it, buffer -> steps that write it), steps ascending."""
-    accesses: dict[int, list[int]] = {b: [] for b in plan.buffers}
-    writes: dict[int, list[int]] = {b: [] for b in plan.buffers}
-    for s, step in enumerate(plan.program.steps):
-        for a in step.accesses:
-            if a.buffer in accesses:
-                accesses[a.buffer].append(s)
-                if a.mode is not Mode.READ:
-                    writes[a.buffer].append(s)
-    return accesses, writes
 
 
 def _first_from(steps: Sequence[int], step: int) -> int:
