@@ -9,7 +9,7 @@ rematerialized), `../managed.py` (which buffers are managed), `../plan/verify.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -218,7 +218,6 @@ def _look_ahead(
     load = Load(n_steps + 1)
     for r in demand:
         load.add(sizes[r.buffer], r.issue, r.until)
-    book = load.add
 
     def fits(size: int, start: int, end: int) -> bool:
         return limit is None or load.most(start, end) + size <= limit
@@ -231,7 +230,7 @@ def _look_ahead(
         if before is not None and r.fetched and r.earliest == ranges[before].last + 1:
             old = ranges[before]
             if r.first - old.last - 1 <= ahead and fits(size, old.last + 1, r.first - 1):
-                book(size, old.last + 1, r.first - 1)
+                load.add(size, old.last + 1, r.first - 1)
                 written = old.written if r.written is None else r.written
                 ranges[before] = replace(old, last=r.last, until=r.last, written=written, live=r.live)
                 continue
@@ -241,20 +240,11 @@ def _look_ahead(
         size, issue = sizes[r.buffer], r.issue
         while r.fetched and issue > max(r.earliest, r.first - ahead) and fits(size, issue - 1, issue - 1):
             issue -= 1
-            book(size, issue, issue)
+            load.add(size, issue, issue)
         ranges[i] = replace(r, issue=issue)
-    return [_drain(r, sizes[r.buffer], fits, book, n_steps) for r in ranges]
-
-
-def _drain(
-    r: LiveRange,
-    size: int,
-    fits: Callable[[int, int, int], bool],
-    book: Callable[[int, int, int], None],
-    n_steps: int,
-) -> LiveRange:
-    """Hold the memory one step longer for the copy out, if that fits."""
-    if not r.saved or r.last + 1 >= n_steps or not fits(size, r.last + 1, r.last + 1):
-        return r
-    book(size, r.last + 1, r.last + 1)
-    return replace(r, until=r.last + 1)
+    for i, r in enumerate(ranges):  # hold the memory one step longer for the copy out
+        size, until = sizes[r.buffer], r.last + 1
+        if r.saved and until < n_steps and fits(size, until, until):
+            load.add(size, until, until)
+            ranges[i] = replace(r, until=until)
+    return ranges
