@@ -14,22 +14,7 @@ from fractions import Fraction
 from ..errors import UsageError
 from ..options import Limit, number, option, options_of, switch, whole_number
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 1 << 10,
-    "kb": 1 << 10,
-    "kib": 1 << 10,
-    "m": 1 << 20,
-    "mb": 1 << 20,
-    "mib": 1 << 20,
-    "g": 1 << 30,
-    "gb": 1 << 30,
-    "gib": 1 << 30,
-    "t": 1 << 40,
-    "tb": 1 << 40,
-    "tib": 1 << 40,
-}
+_UNITS = {"": 1, "b": 1} | {f"{x}{b}": 1024**k for k, x in enumerate("kmgt", 1) for b in ("", "b", "ib")}
 BARE_KB = 1000  # of -lms without a number, as in PowerAI
 COMPRESSED = ("fp16", "bf16")  # formats of compression
 AUTO_BYTES = 64 << 10  # with `auto`, buffers up to this many bytes stay on the device
