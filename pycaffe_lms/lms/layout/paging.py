@@ -58,15 +58,16 @@ def taken_bytes(nbytes: int, page: int | None, waste: int = SEARCH.page_waste_pa
 
 def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
     """Pack fixed lifetimes with paging. limit: bytes of a good enough peak."""
-    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page, search.page_waste_parts)]
-    large = [
-        (i, pages_of(life.size, page, search.page_waste_parts))
-        for i, life in enumerate(lives)
-        if pages_of(life.size, page, search.page_waste_parts)
-    ]
+    small, large = _by_size(lives, page, search.page_waste_parts)
     most = _load(lives, large).max(initial=0)
     packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page, search)
     return _joined(lives, small, packing, large, page, 0)
+
+
+def _by_size(lives: Sequence[Lifetime], page: int, waste: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return (indices of lifetimes without pages of their own, (index, pages) of the others); waste: see `pages_of`."""
+    counted = [(i, pages_of(life.size, page, waste)) for i, life in enumerate(lives)]
+    return [i for i, n in counted if not n], [(i, n) for i, n in counted if n]
 
 
 def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Lifetime]:
@@ -106,12 +107,7 @@ def paged_within(
     """
     ties = ties or {}
     lives = [s.must for s in stretches]
-    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page, search.page_waste_parts)]
-    large = [
-        (i, pages_of(life.size, page, search.page_waste_parts))
-        for i, life in enumerate(lives)
-        if pages_of(life.size, page, search.page_waste_parts)
-    ]
+    small, large = _by_size(lives, page, search.page_waste_parts)
     load = _load(lives, large)
     most = int(load.max(initial=0))
     pages_left = limit // page - most
