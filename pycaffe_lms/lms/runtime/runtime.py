@@ -54,6 +54,7 @@ class Runtime:
         asked: the settings that were given; config: those in force.
         idle: LMS manages nothing, since everything fits without it.
         fitting: nets are being planned to fit; whole: without micro-batches.
+        arena: device memory that managed buffers use in turn.
         recorder: set while an iteration is recorded, see `recorder.py`.
         machine: rates of the device, for predictions; None: looked up by the device's name.
         measured: measured seconds by step name, which replace predictions of `machine`.
@@ -75,7 +76,7 @@ class Runtime:
         self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
         self.nets: list[ReferenceType[Any]] = []  # in the order of their creation
         self._keeps_params: bool | None = None
-        self._arena = Arena(self.device)
+        self.arena = Arena(self.device)
         self.compression: Compression | None = None  # for `-lms_compress`
         self._idle_compression: Compression | None = None  # kept while LMS is idle
         self._workspace: Span | None = None
@@ -112,10 +113,7 @@ class Runtime:
             h.nbytes * sign for h, sign in ((self.compression, 1), (self._idle_compression, -1)) if h
         )
         self.workspace_bytes = 0
-        if self._workspace is not None:
-            self.device.synchronize()
-            self.device.give(self._workspace)
-            self._workspace = None
+        self._give_workspace()
 
     def keeps_params(self) -> bool:
         """Return whether parameters, their gradients and history are resident although LMS is on."""
@@ -149,11 +147,6 @@ class Runtime:
     def _page_here(self) -> int | None:
         return self.device.page if self.config.pages else None
 
-    @property
-    def arena(self) -> Arena:
-        """Return the device memory that managed buffers use in turn."""
-        return self._arena
-
     def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
         """Choose a net's managed buffers, and count the bytes of the others, which are resident."""
         if self.device.is_host:
@@ -178,7 +171,7 @@ class Runtime:
         """Return the bytes left for managed buffers by resident buffers, the workspace and the reserve."""
         capacity = self.device.capacity()
         reserve = int(capacity * RESERVE) if self.config.budget is None else 0
-        unit = self._arena.unit
+        unit = self.arena.unit
         return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // unit * unit
 
     def make_room(self) -> None:
@@ -186,13 +179,13 @@ class Runtime:
 
         Call it between runs of programs. Plans that need more must be made again: see `keeps`.
         """
-        if self._arena.nbytes:
+        if self.arena.nbytes:
             with self.device.lock, self.device.active():
-                self._arena.shrink(self.limit())
+                self.arena.shrink(self.limit())
 
     def keeps(self, plan: Plan | None) -> bool:
         """Return whether a prepared plan may run: its memory is allocated, or fits beside the resident buffers."""
-        return plan is None or self._arena.holds(plan) or plan.arena_bytes <= self.limit()
+        return plan is None or self.arena.holds(plan) or plan.arena_bytes <= self.limit()
 
     @property
     def workspace_lacks(self) -> int:
@@ -202,12 +195,15 @@ class Runtime:
     def workspace(self) -> Span:
         """Return the device memory that all unmanaged call scratch uses in turn; grow it first if needed."""
         if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
-            if self._workspace is not None:
-                self.device.synchronize()
-                self.device.give(self._workspace)
-                self._workspace = None
+            self._give_workspace()
             self._workspace = self.device.take(self.workspace_bytes)
         return self._workspace
+
+    def _give_workspace(self) -> None:
+        if self._workspace is not None:
+            self.device.synchronize()
+            self.device.give(self._workspace)
+            self._workspace = None
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan a program, or read its plan from the file of -lms_plan; verify it.
@@ -276,7 +272,7 @@ class Runtime:
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
         for b, slot in self.slab.take(missing, plan.host_segments).items():
             memories[b].move_home(slot)
-        self._arena.prepare(plan)
+        self.arena.prepare(plan)
         if self.compression is not None:
             self.compression.prepare(
                 {memories[b]: plan.buffers[b].compressed_bytes for b in sorted(plan.compressed)}, self.slab
@@ -290,7 +286,7 @@ class Runtime:
     @property
     def held(self) -> int:
         """Return the device bytes allocated here for all nets; what each net allocated itself is not counted."""
-        held = self._arena.nbytes + (self.compression.held if self.compression is not None else 0)
+        held = self.arena.nbytes + (self.compression.held if self.compression is not None else 0)
         return held + (self._workspace.nbytes if self._workspace is not None else 0)
 
     def close(self) -> None:
@@ -298,10 +294,8 @@ class Runtime:
         if self.device.is_host:
             return
         self.device.synchronize()
-        self._arena.close()
-        if self._workspace is not None:
-            self.device.give(self._workspace)
-        self._workspace = None
+        self.arena.close()
+        self._give_workspace()
         if self.compression is not None:
             self.compression.close()
         self.slab.close()
