@@ -53,8 +53,7 @@ class DataParallel:
 
         Raises GraphError where the ranks' nets differ, LostRank where another rank is gone."""
         net = self._solver.net
-        builder, n = net.arrangement.builder, len(net.graph.nodes) - 1
-        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
+        steps = net.arrangement.whole_backward(accumulate=False)
         number = digest(net.run_graph, steps, net.dtype.itemsize)
         largest, smallest = self._maximum(number), -self._maximum(-number)
         if largest != smallest:

@@ -34,11 +34,10 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
     memory = net.memory
     if math.isnan(forward(net, show=show)) and find_nan:
         _log.warning("The loss is nan: %s", first_nan(net))
-    builder, n = net.arrangement.builder, len(net.graph.nodes) - 1
-    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=not first)
+    steps = net.arrangement.whole_backward(accumulate=not first)
     name = f"debug backward {first}"
     if not show:
-        net.backward_by_hand(n, 0, steps, name)
+        net.backward_by_hand(len(net.graph.nodes) - 1, 0, steps, name)
     else:
         for node in reversed(net.graph.nodes):
             mine = [s for s in steps if layer_of(net.run_graph, s) == node.index]
@@ -50,7 +49,8 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
         net.reduce_by_hand(steps, name)
     if net.memory is not memory:
         return False
-    _run(net, "debug update", tail)
+    if tail:
+        net.memory.run("debug update", lambda: sequence("debug update", tail, None))
     return True
 
 
@@ -77,7 +77,7 @@ def first_nan(net: Net) -> str:
 
 def _suspects(net: Net, node: Node, value: Value) -> str:
     """Return words on other causes: parameters, or layers that overwrote the value in place."""
-    bad = [str(i) for i, b in enumerate(_params(net, node)) if np.isnan(b.read_data()).any()]
+    bad = [str(i) for i, b in enumerate(node.layer.blobs) if np.isnan(b.read_data()).any()]
     if bad:
         return f", whose parameter {', '.join(bad)} already holds one"
     over = [n for n in net.graph.nodes[node.index + 1 :] for t in n.tops if _same_blob(net.graph.values[t], value)]
@@ -86,11 +86,6 @@ def _suspects(net: Net, node: Node, value: Value) -> str:
 
 def _same_blob(a: Value, b: Value) -> bool:
     return a.name == b.name and a.data == b.data
-
-
-def _run(net: Net, name: str, steps: Sequence[HostedStep]) -> None:
-    if steps:
-        net.memory.run(name, lambda: sequence(name, steps, None))
 
 
 def _blob(net: Net, value: Value) -> Blob:
@@ -103,7 +98,7 @@ def _show_forward(net: Net, node: Node) -> None:
     for t in node.tops:
         blob = _blob(net, net.graph.values[t])
         _log.info("%s, top blob %s data: %s", said, blob.name, _mean(blob.read_data()))
-    for blob, p in zip(_params(net, node), node.params, strict=True):
+    for blob, p in zip(node.layer.blobs, node.params, strict=True):
         param = net.graph.params[p]
         _log.info("%s, param blob %s data: %s", said, param.name or param.position, _mean(blob.read_data()))
 
@@ -114,17 +109,9 @@ def _show_backward(net: Net, node: Node) -> None:
         if wanted:
             blob = _blob(net, net.graph.values[b])
             _log.info("%s, bottom blob %s diff: %s", said, blob.name, _mean(blob.read_diff()))
-    for i, (blob, wanted) in enumerate(zip(_params(net, node), node.param_propagate, strict=True)):
+    for i, (blob, wanted) in enumerate(zip(node.layer.blobs, node.param_propagate, strict=True)):
         if wanted:
             _log.info("%s, param blob %d diff: %s", said, i, _mean(blob.read_diff()))
-
-
-def _params(net: Net, node: Node) -> list[Blob]:
-    memories, params = net.memory.memories, [net.graph.params[p] for p in node.params]
-    return [
-        Blob(p.name, p.shape, net.dtype, (memories[p.data], memories[p.diff]), channels_last=p.channels_last)
-        for p in params
-    ]
 
 
 def _show_norms(net: Net) -> None:

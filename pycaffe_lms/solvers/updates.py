@@ -93,8 +93,7 @@ class Updates:
         return any(piece.diff in self._reached for piece in self._net.arrangement.pieces(param))
 
     def _gradients_that_backward_writes(self) -> set[int]:
-        builder, n = self._net.arrangement.builder, len(self._net.graph.nodes) - 1
-        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
+        steps = self._net.arrangement.whole_backward(accumulate=False)
         return {a.buffer for s in steps for a in s.step.accesses if a.mode is not Mode.READ}
 
     # -- programs ---------------------------------------------------------------------------------------------
