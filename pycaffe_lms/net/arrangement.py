@@ -203,7 +203,7 @@ class Arrangement:
         if not self._forward_only:  # updates write the gradient of every learning parameter, even if only for its decay
             used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}
         graph = self.run_graph
-        inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
+        inside = graph.inside_groups()
         shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
         return used | {p.data for p in graph.params} | shown - graph.views.keys()
 

@@ -7,6 +7,7 @@ NetParameter; `net/passes/` changes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -141,6 +142,11 @@ class Graph:
         """Return what a solver's iteration runs: all groups, then the layers outside of groups."""
         inside = {m for group in self.groups for m in group.members}
         return [*self.groups, *(node for node in self.nodes if node.index not in inside)]
+
+    def inside_groups(self, groups: Iterable[Node] | None = None) -> set[int]:
+        """Return the values inside groups (None: all): tops of their layers that are not the groups' own."""
+        chains = self.groups if groups is None else groups
+        return {t for g in chains for m in g.members for t in self.nodes[m].tops if t not in g.tops}
 
     def readers(self) -> dict[int, list[int]]:
         """Return {value: indices of the layers that read it}, for values that any layer reads."""

@@ -191,14 +191,8 @@ def _unmade_gradients(graph: Graph) -> set[int]:
 
     They share no diff with the chain's top, so that the blob does not show the top's gradient instead.
     """
-    inside = {
-        t
-        for group in graph.groups
-        if not group.layer.declares.overwrites_top_diffs  # those that do compute that gradient, in their top's diff
-        for member in group.members
-        for t in graph.nodes[member].tops
-        if t not in group.tops
-    }
+    # groups that overwrite their top's diff compute that gradient there
+    inside = graph.inside_groups(g for g in graph.groups if not g.layer.declares.overwrites_top_diffs)
     alike, lowest = in_one_memory(graph), lowest_gradients(graph)
     return {v for v in inside if lowest.get(alike[v]) in inside}
 
@@ -222,11 +216,4 @@ def makers(graph: Graph) -> dict[int, str]:
 
 def inside_groups(graph: Graph) -> set[int]:
     """Return the buffers of values inside fused chains."""
-    values = (
-        graph.values[t]
-        for group in graph.groups
-        for member in group.members
-        for t in graph.nodes[member].tops
-        if t not in group.tops
-    )
-    return {b for value in values for b in (value.data, value.diff)}
+    return {b for v in graph.inside_groups() for b in (graph.values[v].data, graph.values[v].diff)}
