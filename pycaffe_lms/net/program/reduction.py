@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ...arrays import AnyArray
+from ...layers.base import count
 from ...lms.program import Access, Mode, Step
 from ...lms.runtime.runtime import Runtime
 from ...ops import ops_of
@@ -57,9 +58,7 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
                 last[a.buffer] = s
     found, waiting, nbytes = list[Bucket](), list[Param](), 0
     for s, param in sorted(((s, owners[b]) for b, s in last.items()), key=lambda pair: (pair[0], pair[1].index)):
-        size = itemsize
-        for d in param.shape:
-            size *= d
+        size = itemsize * count(param.shape)
         if size >= ALONE_BYTES:
             found.append(Bucket(s, (param,)))
             continue

@@ -10,24 +10,13 @@ reads the same values as before, so results are bit-identical.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
 
 from ...layers.base import Gradients
-from ...lms.program import Mode, Step
+from ...lms.program import Mode
+from .programs import AnyStep
 
 
-class HasStep(Protocol):
-    """Hold a step, as `LayerStep` and `HostedStep` do."""
-
-    @property
-    def step(self) -> Step:
-        """Return the step."""
-
-
-S = TypeVar("S", bound=HasStep)
-
-
-def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[int]) -> list[S]:
+def delayed(steps: Sequence[AnyStep], sizes: Mapping[int, int], scratch: Collection[int]) -> list[AnyStep]:
     """Return the steps of a program with steps that make only gradients of bottoms moved later, where that saves
     memory: right before the next step that adds to these gradients or uses them.
 
@@ -41,7 +30,7 @@ def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[in
     return found
 
 
-def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collection[int]) -> None:
+def _delay(steps: list[AnyStep], start: int, sizes: Mapping[int, int], scratch: Collection[int]) -> None:
     """Move the step at `start`, with the steps that must follow it, later in `steps` as long as that saves memory."""
     born = {b for b, mode in _touched(steps[start], scratch).items() if mode is Mode.OVERWRITE}
     group, behind = [steps[start]], start + 1
@@ -49,7 +38,7 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
         end = next((i for i in range(behind, len(steps)) if born & _touched(steps[i], scratch).keys()), None)
         if end is None:
             return
-        pulled, ahead = list(group), list[S]()
+        pulled, ahead = list(group), list[AnyStep]()
         for one in steps[behind:end]:
             (pulled if any(_ordered(other, one, scratch) for other in pulled) else ahead).append(one)
         kept = {b for one in pulled for b in _touched(one, scratch)} - born
@@ -61,23 +50,25 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
         group, behind = [*pulled, steps[end]], end + 1
 
 
-def _may_wait(one: S) -> bool:
+def _may_wait(one: AnyStep) -> bool:
     """Return whether a step may be delayed: it makes only gradients of bottoms, on the device."""
     return getattr(one, "makes", None) is Gradients.BOTTOMS and not one.step.host
 
 
-def _touched(one: S, scratch: Collection[int]) -> dict[int, Mode]:
+def _touched(one: AnyStep, scratch: Collection[int]) -> dict[int, Mode]:
     """Return how a step accesses its buffers, without scratch."""
     return {a.buffer: a.mode for a in one.step.accesses if a.buffer not in scratch}
 
 
-def _ordered(first: S, second: S, scratch: Collection[int]) -> bool:
+def _ordered(first: AnyStep, second: AnyStep, scratch: Collection[int]) -> bool:
     """Return whether the second step must follow the first: both access a buffer that one of them writes."""
     before = _touched(first, scratch)
     return any(b in before and not (mode is Mode.READ is before[b]) for b, mode in _touched(second, scratch).items())
 
 
-def with_updates(forward: Sequence[S], backward: Sequence[S], updates: Sequence[S], early: bool) -> list[S]:
+def with_updates(
+    forward: Sequence[AnyStep], backward: Sequence[AnyStep], updates: Sequence[AnyStep], early: bool
+) -> list[AnyStep]:
     """Return the steps of a training iteration.
 
     Args:
@@ -90,14 +81,14 @@ def with_updates(forward: Sequence[S], backward: Sequence[S], updates: Sequence[
     return [*steps, *updates]
 
 
-def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
+def placed_early(steps: Sequence[AnyStep], tail: Sequence[AnyStep]) -> list[AnyStep]:
     """Return `steps` with every step of `tail` as early as possible: right after the last step that accesses what it
     writes or writes what it accesses. Every step reads the same values as in [*steps, *tail]."""
     written: dict[int, int] = {}  # buffer -> index of the last of `steps` after which it is written
     touched: dict[int, int] = {}  # the same for any access
     for i, one in enumerate(steps):
         _note(one, i, written, touched)
-    behind: dict[int, list[S]] = {}
+    behind: dict[int, list[AnyStep]] = {}
     for one in tail:
         at = -1
         for a in one.step.accesses:
@@ -110,7 +101,7 @@ def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
     return [found for i, one in enumerate(steps) for found in (one, *behind.get(i, ()))] if steps else list(tail)
 
 
-def _note(one: HasStep, at: int, written: dict[int, int], touched: dict[int, int]) -> None:
+def _note(one: AnyStep, at: int, written: dict[int, int], touched: dict[int, int]) -> None:
     """Record the accesses of a step at index `at`."""
     for a in one.step.accesses:
         touched[a.buffer] = max(at, touched.get(a.buffer, -1))
