@@ -77,7 +77,7 @@ PURE = [
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    *(f"net.build.{n}" for n in ("backprop", "gradients", "graph", "source", "wiring")),
+    *(f"net.build.{n}" for n in ("gradients", "graph", "source", "wiring")),
     *(f"net.passes.{n}" for n in ("compression", "masks", "micro_batch", "regions")),
     *(f"net.program.{n}" for n in ("buffers", "costs", "lms_requests", "programs", "reduction", "steps")),
     *(f"net.memory.{n}" for n in ("forecast", "micro_batch_choice", "choice")),

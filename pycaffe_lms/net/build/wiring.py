@@ -14,7 +14,7 @@ from ...layers.base import BuildContext, InPlace, Shape, count
 from ...layers.registry import layer_class
 from ...layers.sizes import check_params, check_tops
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, ParamSpec
-from .backprop import plan_gradients
+from .gradients import plan_gradients
 from .graph import Graph, Node, Param, Value
 
 if TYPE_CHECKING:
