@@ -5,7 +5,8 @@ Source: BVLC/caffe, solver.cpp, InitTrainNet and InitTestNets (rules).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 
 from ..errors import SolverError
 from ..formats.prototxt.parser import Lines, read_net
@@ -78,10 +79,9 @@ def _file(name: str, said: str) -> NetRequest:
 
 
 def _with_state(request: NetRequest, phase: Phase, state: NetState) -> NetRequest:
-    message = NetParameter()
-    message.CopyFrom(request.message)
+    message = copy.deepcopy(request.message)
     merged = NetState(phase=phase)
     merged.MergeFrom(request.message.state)
     merged.MergeFrom(state)
     message.state.CopyFrom(merged)
-    return NetRequest(message, request.lines, request.file, request.said)
+    return replace(request, message=message)

@@ -5,6 +5,7 @@ Messages are compared by meaning: a field that is written with its default equal
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -63,10 +64,9 @@ def compare(old: Message, new: Message) -> Differences:
 
 
 def _without_layers(net: NetParameter) -> NetParameter:
-    copy = NetParameter()
-    copy.CopyFrom(net)
-    copy.ClearField("layer")
-    return copy
+    bare = copy.deepcopy(net)
+    bare.ClearField("layer")
+    return bare
 
 
 def _layers(old: Sequence[LayerParameter], new: Sequence[LayerParameter]) -> Iterator[LayerChange]:

@@ -7,6 +7,7 @@ errors.py for the errors.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -119,8 +120,7 @@ def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParamet
     entries = list(scan(tokenize(text)))
     lines = _file_lines(entries)
     try:
-        solver = SolverParameter()
-        solver.CopyFrom(upgrade_solver(message))
+        solver = copy.deepcopy(upgrade_solver(message))
     except CaffeError as error:
         error.at(file=filename, line=Lines(lambda: lines).field("solver_type"))
         raise

@@ -8,6 +8,8 @@ See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of t
 
 from __future__ import annotations
 
+import copy
+
 from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
 from .upgrade_v0 import upgrade_v0
@@ -96,7 +98,7 @@ def move_data_transform(net: NetParameter) -> Upgraded:
 
     if not any(map(moves, net.layers)):
         return unchanged(net)
-    new = _copy(net)
+    new = copy.deepcopy(net)
     for entry in new.layers:
         for name in moves(entry):
             param = getattr(entry, _DATA_PARAM[entry.type])
@@ -175,7 +177,7 @@ def freeze_batch_norm(net: NetParameter) -> Upgraded:
     """Set rates and decays of BatchNorm layers with exactly three ParamSpecs to 0: statistics are not learned."""
     if not any(layer.type == "BatchNorm" and len(layer.param) == 3 for layer in net.layer):
         return unchanged(net)
-    new = _copy(net)
+    new = copy.deepcopy(net)
     for layer in new.layer:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:
@@ -193,14 +195,7 @@ def upgrade_solver(solver: SolverParameter) -> SolverParameter:
             f'both `solver_type: {SolverParameter.SolverType.Name(solver.solver_type)}` and `type: "{solver.type}"`',
             fix=f'keep `type: "{name}"` and delete solver_type',
         )
-    new = SolverParameter()
-    new.CopyFrom(solver)
+    new = copy.deepcopy(solver)
     new.ClearField("solver_type")
     new.type = name
-    return new
-
-
-def _copy(net: NetParameter) -> NetParameter:
-    new = NetParameter()
-    new.CopyFrom(net)
     return new

@@ -7,6 +7,7 @@ See also: hdf5_weights.py; blobproto.py for the shape rules.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -73,8 +74,7 @@ def write_weights(path: str | os.PathLike[str], net: NetParameter, blobs: Iterab
         blobs: for each layer of `net`, its blobs.
     Raises: WeightsError where the file cannot be written or would be over 2 GiB - 1.
     """
-    bare = NetParameter()
-    bare.CopyFrom(net)
+    bare = copy.deepcopy(net)
     del bare.layer[:]
     pieces: list[Piece] = [bare.SerializeToString()]
     for layer, stored in zip(net.layer, blobs, strict=True):
@@ -89,8 +89,7 @@ def _around(message: Message, field: str) -> tuple[bytes, bytes]:
     number = message.DESCRIPTOR.fields_by_name[field].number
     parts = []
     for side in (int.__lt__, int.__gt__):
-        part = type(message)()
-        part.CopyFrom(message)
+        part = copy.deepcopy(message)
         for other, _ in message.ListFields():
             if not side(other.number, number):
                 part.ClearField(other.name)

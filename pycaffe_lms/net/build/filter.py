@@ -5,6 +5,7 @@ Source: BVLC/caffe, src/caffe/net.cpp, FilterNet and StateMeetsRule (behaviour).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from ...errors import GraphError
@@ -31,8 +32,7 @@ def filter_net(net: NetParameter, line: Callable[[int], int | None] = lambda i: 
     Raises:
         GraphError: a layer has both include and exclude rules.
     """
-    kept = NetParameter()
-    kept.CopyFrom(net)
+    kept = copy.deepcopy(net)
     del kept.layer[:]
     origins = []
     for i, layer in enumerate(net.layer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +53,7 @@ def load_source(
         file = os.fspath(source)
         parsed = read_net(file)
         message, lines = parsed.message, parsed.lines
-    net = NetParameter()
-    net.CopyFrom(message)
+    net = copy.deepcopy(message)
     if phase is not None:
         net.state.MergeFrom(NetState(phase=Phase.Name(phase), level=level, stage=stages))
     try:

@@ -6,6 +6,7 @@ to its Split, the weights of the layer's other tops stay; Caffe clears them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from ...errors import GraphError
@@ -56,8 +57,7 @@ def insert_splits(
         for j, weight in enumerate(layer.loss_weight[: len(layer.top)]):
             if weight and (i, j) in made:
                 uses[i, j] = uses.get((i, j), 0) + 1
-    result = NetParameter()
-    result.CopyFrom(net)
+    result = copy.deepcopy(net)
     del result.layer[:]
     new_origins: list[int] = []
     next_k: dict[tuple[int, int], int] = {}

@@ -5,6 +5,7 @@ Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, AppendTop, AppendBottom, Appen
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -76,12 +77,10 @@ def _make_node(
 ) -> Node:
     """Make a layer and its node, without connections."""
     cls = layer_class(message.type)
-    param = LayerParameter()
-    param.CopyFrom(message)
+    param = copy.deepcopy(message)
     if not param.HasField("phase"):
         param.phase = phase
-    saved = LayerParameter()
-    saved.CopyFrom(param)
+    saved = copy.deepcopy(param)
     while cls.declares.is_loss and len(param.top) < cls.declares.tops.least:
         param.top.append(AUTOMATIC)
     layer = cls(param, context_of(param, index))
