@@ -21,7 +21,6 @@ USES: dict[str, tuple[str, ...]] = {
     "poly": ("power", "max_iter"),
     "sigmoid": ("gamma", "stepsize"),
 }
-POLICIES = tuple(USES)
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,11 @@ class Rate:
 def check_policy(param: SolverParameter) -> None:
     """Raise SolverError for an unknown policy, or settings of the policy that are out of range."""
     policy = param.lr_policy
-    if policy not in POLICIES:
+    if policy not in USES:
         raise SolverError(
             f'lr_policy "{policy}" is unknown' if policy else "lr_policy is missing",
             field="lr_policy",
-            fix="use one of " + ", ".join(POLICIES),
+            fix="use one of " + ", ".join(USES),
         )
     for name, wrong, found, wanted in (
         ("gamma", param.gamma < 0, f"gamma {param.gamma:g} is negative", ">= 0"),

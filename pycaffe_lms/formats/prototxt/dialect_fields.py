@@ -115,11 +115,8 @@ C3D_WINDOW = (
 )
 
 
-def _relu(fork: str) -> dict[str, RefusedField]:
-    return {
-        "relu": RefusedField(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "false"),
-        "negative_slope": RefusedField(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "0"),
-    }
+_RELU = _intel("a ReLU inside this layer", 'write a layer of type "ReLU" after it', "false")
+_WITH_RELU = {"relu": _RELU, "negative_slope": _RELU._replace(neutral="0")}
 
 
 def _rates(what: str) -> RefusedField:
@@ -210,13 +207,13 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "stats_batch_size": _intel(
             "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
         ),
-        "relu": _relu(INTEL)["relu"],
+        "relu": _RELU,
     },
     "ConvolutionParameter": {
-        **_relu(INTEL),
+        **_WITH_RELU,
         "fusion_type": _intel("a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"),
     },
-    "InnerProductParameter": _relu(INTEL),
+    "InnerProductParameter": _WITH_RELU,
     "ReLUParameter": {"fuse": _intel("a ReLU inside a layer before it", "delete it", "false")},
     "ConcatParameter": {
         "per_fla_fuse": _intel("Permute and Flatten inside Concat", "write these layers before it", "false")
@@ -274,10 +271,7 @@ def refusal(message: str, name: str) -> tuple[str, str] | None:
     """Return what a fork's field asks for, and the fix; None for a field of no known fork."""
     refused, ignored = REFUSED.get(message, {}).get(name), IGNORED.get(message, {}).get(name)
     if ignored is not None:
-        return (
-            f"it belongs to {ignored.fork}, but this is no value of it",
-            "delete it: it has no effect here",
-        )
+        return f"it belongs to {ignored.fork}, but this is no value of it", "delete it: it has no effect here"
     if refused is None:
         return None
     return f"it belongs to {refused.fork} (not supported: {refused.missing})", refused.fix

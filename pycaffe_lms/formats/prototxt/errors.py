@@ -191,14 +191,6 @@ def _bad_enum(match: re.Match[str], layer: Entry | None) -> tuple[str, str | Non
     return f"{value} is not a value of {name}", f"{hint}write one of {', '.join(names)}"
 
 
-def _twice(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
-    return f"`{match[2]}` is given twice in one {match[1]}", "keep one of them"
-
-
-def _open_string(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
-    return f"the string {match[1][:60]} has no closing quote on its line", "close it with the quote it begins with"
-
-
 def _stray(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     sign = match[1]
     if sign in ("}", ">"):
@@ -206,12 +198,9 @@ def _stray(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     return f"expected the name of a field, found {sign[:60]!r}", _FIELDS
 
 
-def _no_colon(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
-    return 'expected ":" between a field and its value', "write `field: value`"
-
-
-def _no_integer(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
-    return f"{match[1]} is not an integer", "write a whole number"
+def _words(message: str, fix: str) -> Explain:
+    """Return an explanation in fixed words; {0[1]} stands for what group 1 of the pattern matched."""
+    return lambda match, layer: (message.format(match), fix)
 
 
 _FIELDS = "fields are `name: value` or `name { ... }`: look for a quote or a brace that is missing or left over"
@@ -225,9 +214,15 @@ _FIXES = (  # for messages that `_KNOWN` does not explain
 _KNOWN: tuple[tuple[re.Pattern[str], Explain], ...] = (
     (re.compile(r'Message type "caffe\.(\w+)" has no field named "(.*?)"'), _unknown_field),
     (re.compile(r'Enum type "caffe\.([\w.]+)" has no value (?:named|with number) (.*)\.'), _bad_enum),
-    (re.compile(r'Message type "caffe\.(\w+)" should not have multiple "(\w+)" fields'), _twice),
-    (re.compile(r"String missing ending quote: ['\"](.*)['\"]$"), _open_string),
+    (
+        re.compile(r'Message type "caffe\.(\w+)" should not have multiple "(\w+)" fields'),
+        _words("`{0[2]}` is given twice in one {0[1]}", "keep one of them"),
+    ),
+    (
+        re.compile(r"String missing ending quote: ['\"](.*)['\"]$"),
+        _words("the string {0[1]:.60} has no closing quote on its line", "close it with the quote it begins with"),
+    ),
     (re.compile(r"Expected identifier or number, got (.*)\.$"), _stray),
-    (re.compile(r'Expected ":"'), _no_colon),
-    (re.compile(r"Couldn't parse integer: (.*)"), _no_integer),
+    (re.compile(r'Expected ":"'), _words('expected ":" between a field and its value', "write `field: value`")),
+    (re.compile(r"Couldn't parse integer: (.*)"), _words("{0[1]} is not an integer", "write a whole number")),
 )
