@@ -38,7 +38,6 @@ _MAGIC = b"cfr2"
 _HELLO, _SUM, _BROADCAST, _MAXIMUM, _WAITING = range(5)
 _NAMES = ("hello", "a sum", "a broadcast", "a maximum", "a sign of life")
 _SLICE_S = 1.0  # a wait is interrupted so often, to look whether it lasts too long
-_Combine = Callable[[HostArray, HostArray], None]  # changes the first array
 
 
 class HostCommunicator:
@@ -189,8 +188,8 @@ class HostCommunicator:
                 with contextlib.suppress(OSError):  # a rank that does not read is the next that rank 0 waits for
                     peer.send(message, socket.MSG_DONTWAIT)
 
-    def _exchange(self, operation: int, mine: HostArray, combine: _Combine) -> None:
-        """Call combine(mine, theirs) on rank 0 for rank after rank, then copy its `mine` to every rank's `mine`."""
+    def _exchange(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
+        """Set mine = combine(mine, theirs) on rank 0 for rank after rank, then copy it to every rank's `mine`."""
         if self._lost is not None:
             raise self._lost
         if self._faults is not None and self._faults.strikes("rank"):
@@ -204,20 +203,21 @@ class HostCommunicator:
         theirs = np.empty_like(mine)
         for rank in range(1, self.size):
             self._receive(rank, operation, theirs.reshape(-1).view(np.uint8).data)
-            combine(mine, theirs)
+            if combine is not None:
+                combine(mine, theirs, out=mine)
         for rank in range(1, self.size):
             self._send(rank, operation, data)
 
     # -- operations ---------------------------------------------------------------------------------------------------
     def sum(self, arrays: Sequence[HostArray]) -> None:
-        self._queue(self._together, _SUM, list(arrays), _add)
+        self._queue(self._together, _SUM, list(arrays), np.add)
 
     def broadcast(self, arrays: Sequence[HostArray]) -> None:
-        self._queue(self._together, _BROADCAST, list(arrays), _ignore)
+        self._queue(self._together, _BROADCAST, list(arrays), None)
 
     def maximum(self, value: int) -> _HostTicket:
         box = np.array([value], np.int64)
-        self._queue(self._exchange, _MAXIMUM, box, _larger)
+        self._queue(self._exchange, _MAXIMUM, box, np.maximum)
         device = self._device
         return _HostTicket(device, box, None if device.is_host else device.record(device.compute))
 
@@ -227,7 +227,7 @@ class HostCommunicator:
         else:
             function(*args)
 
-    def _together(self, operation: int, arrays: list[HostArray], combine: _Combine) -> None:
+    def _together(self, operation: int, arrays: list[HostArray], combine: np.ufunc | None) -> None:
         """Exchange arrays of one type as one message."""
         arrays = [a for a in arrays if a.size]
         if not arrays:
@@ -300,14 +300,3 @@ class _HostTicket:
         if self._event is not None:
             self._device.wait_host(self._event)
         return int(self._box[0])
-
-
-def _add(mine: HostArray, theirs: HostArray) -> None:
-    mine += theirs
-
-
-def _larger(mine: HostArray, theirs: HostArray) -> None:
-    np.maximum(mine, theirs, out=mine)
-
-
-def _ignore(mine: HostArray, theirs: HostArray) -> None: ...

@@ -24,7 +24,9 @@ from ..errors import CaffeError, LostRank
 
 _GRACE_S = 5.0  # time for the rank that failed first to report it, and for the others to end by themselves
 _INTERRUPTED = 130
-_SIGNALS = ("SIGINT", "SIGHUP", "SIGTERM")  # they ask to stop or to snapshot
+_SIGNALS = [  # they ask to stop or to snapshot; not every system has all
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name)
+]
 _AGAIN = b"interrupted: all ranks stop after this iteration; a second Ctrl-C ends them at once\n"
 
 
@@ -186,8 +188,7 @@ def _forwarded(started: Sequence[_Started], insist: bool) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    before = {number: signal.signal(number, forward) for number in numbers}
+    before = {number: signal.signal(number, forward) for number in _SIGNALS}
     try:
         yield
     finally:
@@ -206,9 +207,8 @@ def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: C
     """Do a rank's work and report how it ended."""
     threading.Thread(target=_end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
     if rank.index:
-        for name in _SIGNALS:
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     try:
         report = _Report(work(*args, rank))
     except CaffeError as error:
