@@ -80,12 +80,9 @@ def _suspects(net: Net, node: Node, value: Value) -> str:
     bad = [str(i) for i, b in enumerate(node.layer.blobs) if np.isnan(b.read_data()).any()]
     if bad:
         return f", whose parameter {', '.join(bad)} already holds one"
-    over = [n for n in net.graph.nodes[node.index + 1 :] for t in n.tops if _same_blob(net.graph.values[t], value)]
+    same = {v.id for v in net.graph.values if (v.name, v.data) == (value.name, value.data)}
+    over = [n for n in net.graph.nodes[node.index + 1 :] for t in n.tops if t in same]
     return f", or came in place from {', '.join(n.name for n in over)}" if over else ""
-
-
-def _same_blob(a: Value, b: Value) -> bool:
-    return a.name == b.name and a.data == b.data
 
 
 def _blob(net: Net, value: Value) -> Blob:

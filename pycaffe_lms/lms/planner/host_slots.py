@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..layout.packing import Lifetime, pack_segments
-from ..plan.plan import HostSlot, Op, OpKind, Plan
+from ..plan.plan import HostSlot, OpKind, Plan
 from ..program import Mode, first_modes
 from ..rules import SEARCH, SearchBudget
 
@@ -79,9 +79,6 @@ def _begins(plan: Plan) -> dict[int, int]:
 
 def _first_use(plan: Plan, copies: Sequence[int]) -> int:
     """Return the id of the operation that first uses the last copy in of a value."""
-    buffer = plan.ops[copies[-1]].placed.buffer
-    return next(op.id for op in plan.ops[copies[-1] :] if op.kind is OpKind.COMPUTE and _uses(plan, op, buffer))
-
-
-def _uses(plan: Plan, op: Op, buffer: int) -> bool:
-    return any(a.buffer == buffer for a in plan.program.steps[op.step].accesses)
+    buffer, steps = plan.ops[copies[-1]].placed.buffer, plan.program.steps
+    later = (op for op in plan.ops[copies[-1] :] if op.kind is OpKind.COMPUTE)
+    return next(op.id for op in later if any(a.buffer == buffer for a in steps[op.step].accesses))

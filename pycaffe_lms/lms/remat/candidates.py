@@ -196,7 +196,7 @@ def _follow(
         if again:
             before = made.get(s)
             for b in outputs:
-                same = before is not None and b in before[0] and _agrees(inputs, before[1])
+                same = before is not None and b in before[0] and all(before[1].get(x) == v for x, v in inputs)
                 value[b] = before[0][b] if before and same else number(("wrong", s, b, len(names)))
             continue
         seen.append(inputs)
@@ -206,8 +206,3 @@ def _follow(
         own = {b: value[b] for b in outputs}
         made[s] = own, dict(inputs) | own
     return seen, {b: value[b] for b in program.live_out if b in value and b not in scratch}
-
-
-def _agrees(inputs: Iterable[tuple[int, int]], known: Mapping[int, int]) -> bool:
-    """Tell whether all inputs, (buffer, value), are the known values of their buffers."""
-    return all(known.get(b) == v for b, v in inputs)

@@ -5,8 +5,7 @@ Times are predicted or recorded, both as `PlanTimes` of `cost/timing.py`. `page.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..cost.timing import PlanTimes
@@ -141,11 +140,13 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
     writes = {b: [s for s, mode, _ in mine if mode is not Mode.READ] for b, mine in uses.items()}
     for op in plan.ops:
         if op.kind is OpKind.IN:
-            row = rows[layer_of(steps[_first_from(accesses[op.placed.buffer], op.step)].name)]
+            reader = next((s for s in accesses[op.placed.buffer] if s >= op.step), op.step)
+            row = rows[layer_of(steps[reader].name)]
             row.copies_in += op.begins
             row.bytes_in += plan.stored(op)
         elif op.kind is OpKind.OUT:
-            row = rows[layer_of(steps[_last_until(writes[op.placed.buffer], op.step)].name)]
+            writer = max((s for s in writes[op.placed.buffer] if s <= op.step), default=op.step)
+            row = rows[layer_of(steps[writer].name)]
             row.copies_out += op.begins
             row.bytes_out += plan.stored(op)
         else:
@@ -154,15 +155,3 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
             if measured is not None:
                 row.measured = (row.measured or 0.0) + measured.end[op.id] - measured.start[op.id]
     return list(rows.values())
-
-
-def _first_from(steps: Sequence[int], step: int) -> int:
-    """Return the first of sorted `steps` from `step` on; `step` if there is none."""
-    at = bisect_left(steps, step)
-    return steps[at] if at < len(steps) else step
-
-
-def _last_until(steps: Sequence[int], step: int) -> int:
-    """Return the last of sorted `steps` up to `step`; `step` if there is none."""
-    at = bisect_right(steps, step)
-    return steps[at - 1] if at else step

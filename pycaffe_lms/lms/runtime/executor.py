@@ -108,7 +108,8 @@ class PlanRun:
                 self.runtime.stats.held -= self.plan.buffers[old].nbytes
             written_in_place = set(reused.values())
             for place in op.births:
-                self._lend(place, stream)
+                self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)
+                self.held_more(self.plan.buffers[place.buffer].nbytes)
                 if place.buffer not in written_in_place:
                     device.spoil(self.span_of(place), stream)
             execute(op.step)
@@ -157,10 +158,6 @@ class PlanRun:
         if op.part is not None:
             return min(op.part[1], memory.nbytes - op.part[0])
         return self.plan.buffers[op.placed.buffer].compressed_bytes or memory.nbytes
-
-    def _lend(self, place: Placement, stream: Any) -> None:
-        self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)
-        self.held_more(self.plan.buffers[place.buffer].nbytes)
 
     def held_more(self, nbytes: int) -> None:
         """Count bytes of managed buffers that came onto the device."""

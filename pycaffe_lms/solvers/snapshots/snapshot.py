@@ -143,7 +143,8 @@ def restore(solver: Solver, path: str) -> None:
             blob.data = values.reshape(blob.shape)
             hand_on(blob)
     for layer, state in positions:
-        layer.set_state(state if solver.is_root else _of_this_rank(layer, state))
+        own = {} if solver.is_root else {key: value for key, value in layer.state().items() if key == "seed"}
+        layer.set_state(state | own)
     for name, net in _nets(solver) if solver.is_root else ():
         recurrent_state.write(net, _carried(name, net, saved))
 
@@ -219,11 +220,6 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
     if unknown:
         _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
     return positions
-
-
-def _of_this_rank(layer: Layer, state: dict[str, int]) -> dict[str, int]:
-    """Return the root's state with this rank's own seed."""
-    return state | {key: value for key, value in layer.state().items() if key == "seed"}
 
 
 def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str], np.ndarray]:
