@@ -82,8 +82,7 @@ class Part:
         """Close and remove the temporary file."""
         with suppress(OSError):
             self.file.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self.path)
+        self.path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -135,19 +134,13 @@ def try_write(path: str | os.PathLike[str]) -> None:
         part.finish()
     finally:
         part.discard()
-        remove(part.target)
+        part.target.unlink(missing_ok=True)
 
 
 def file_sha256(path: str | os.PathLike[str], nbytes: int | None = None) -> bytes:
     """Return the SHA-256 of a file, or of its first `nbytes`. Raises: OSError."""
     with open(path, "rb", buffering=0) as file:
         return _sha256(file, nbytes)
-
-
-def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a file, if it exists. Raises: OSError."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def unwritable(path: str | os.PathLike[str], failure: OSError, error: type[CaffeError]) -> CaffeError:

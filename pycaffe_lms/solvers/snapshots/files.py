@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import SnapshotError
-from ...formats.atomic import remove, try_write
+from ...formats.atomic import try_write
 from ...formats.hdf5_file import load_h5py
 from ...proto.caffe_pb2 import SolverParameter
 
@@ -115,7 +115,7 @@ def keep_newest(base: str, most: int, upto: int | None) -> None:
         if iteration not in kept:
             stem, _, ending = state.rpartition(".solverstate")
             try:
-                remove(state)
-                remove(f"{stem}.caffemodel{ending}")
+                Path(state).unlink(missing_ok=True)
+                Path(f"{stem}.caffemodel{ending}").unlink(missing_ok=True)
             except OSError as error:
                 _log.warning("%s: an old snapshot cannot be removed: %s", state, error.strerror or error)
