@@ -118,10 +118,6 @@ class HostSlab:
             self._segment(group, sizes, slots)
         return slots
 
-    def shared_slot(self, segment: int, offset: int, nbytes: int) -> HostArray:
-        """Return `nbytes` bytes of a shared segment, from `offset` on."""
-        return self.shared[segment][offset : offset + nbytes]
-
     def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, HostArray]) -> None:
         raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
         offset = 0

@@ -55,7 +55,7 @@ class DataParallel:
         net = self._solver.net
         steps = net.arrangement.whole_backward(accumulate=False)
         number = digest(net.run_graph, steps, net.dtype.itemsize)
-        largest, smallest = self._maximum(number), -self._maximum(-number)
+        largest, smallest = self._queued(number).read(), -self._queued(-number).read()
         if largest != smallest:
             self.abort()
             raise GraphError(
@@ -72,9 +72,6 @@ class DataParallel:
             self._communicator.broadcast([array])
 
         return HostedStep(step, run)
-
-    def _maximum(self, value: int) -> int:
-        return self._queued(value).read()
 
     def _queued(self, value: int) -> Ticket:
         device = self._solver.net.device

@@ -8,14 +8,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
 
 from ...errors import CaffeError, DeviceError, LostRank
 
 ORDERS = ("latest", "earliest", "random")
-
-_Task: TypeAlias = "Callable[[], None] | SimEvent"
-"""A callable is called; an event is waited for."""
 
 
 class SimEvent:
@@ -43,7 +39,7 @@ class SimStream:
 
     def __init__(self, name: str):
         self.name = name
-        self.tasks: deque[_Task] = deque()
+        self.tasks: deque[Callable[[], None] | SimEvent] = deque()  # to be called, or to be waited for
         self.time = 0.0
 
     def ready(self) -> bool:

@@ -168,12 +168,9 @@ def _order(entry: FileProgram, program: Program, remats: Mapping[int, Step]) -> 
     return ordered(program, remats, order)
 
 
-_Placed = tuple[list[LiveRange], list[int], list[int]]
-
-
 def _live_ranges(
     entry: FileProgram, program: Program, buffers: Mapping[int, Buffer], ids: Mapping[str, int], end: int
-) -> _Placed:
+) -> tuple[list[LiveRange], list[int], list[int]]:
     """Return (live ranges in order of first use, their offsets in bytes, their indices in the file).
 
     end: bytes below which each must lie. Raises PlanError."""

@@ -25,6 +25,7 @@ class Counters:
 
     Attributes:
         runs: finished runs.
+        copies_in, copies_out: copies, one in parts counted once.
         steps_replayed: steps that ran again for rematerialization.
         seconds, stall_seconds: as the plans predict.
         held_peak: most bytes of managed buffers on the device at once.
@@ -45,16 +46,6 @@ class Counters:
         for f in fields(Counters):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             setattr(self, f.name, max(mine, theirs) if f.name == "held_peak" else mine + theirs)
-
-    def copied_in(self, nbytes: int, begins: bool = True) -> None:
-        """Count a copy in, or a part of one. begins: it is the whole or the first part, which counts as the copy."""
-        self.copies_in += begins
-        self.bytes_in += nbytes
-
-    def copied_out(self, nbytes: int, begins: bool = True) -> None:
-        """Count a copy out, or a part of one, see `copied_in`."""
-        self.copies_out += begins
-        self.bytes_out += nbytes
 
     def finished(self, plan: Plan) -> None:
         """Count a finished run of the plan, with its predicted times."""

@@ -129,7 +129,8 @@ class PlanGraph:
                 memory.be_found(span)
                 continue
             memory.ask(Ask.READ_GPU, span=span, stream=device.copy_in)
-            counted.copied_in(memory.nbytes)
+            counted.copies_in += 1
+            counted.bytes_in += memory.nbytes
         if self._early:
             device.wait(device.compute, device.record(device.copy_in))
 

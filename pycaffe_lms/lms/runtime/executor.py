@@ -87,13 +87,13 @@ class PlanRun:
         elif op.kind is OpKind.OUT:
             memory, start = self.memories[op.placed.buffer], recorder and recorder.begin(stream)
             if op.host_slot is not None:
-                memory.lend_host_slot(
-                    self.runtime.slab.shared_slot(op.host_slot.segment, op.host_slot.offset, memory.nbytes)
-                )
+                segment, offset = self.runtime.slab.shared[op.host_slot.segment], op.host_slot.offset
+                memory.lend_host_slot(segment[offset : offset + memory.nbytes])
             with self._copying(op.placed.buffer):
                 memory.ask(Ask.SAVE, stream=stream, part=op.part)
             nbytes = self._copied(op, memory)
-            self.counted.copied_out(nbytes, op.begins)
+            self.counted.copies_out += op.begins
+            self.counted.bytes_out += nbytes
             if recorder:
                 recorder.end(COPIES_OUT, memory.name, start, stream, nbytes)
             if op.release:
@@ -139,7 +139,8 @@ class PlanRun:
         if op.host_slot is not None and op.host_slot.last:
             memory.end_home()
         nbytes = self._copied(op, memory)
-        self.counted.copied_in(nbytes, op.begins)
+        self.counted.copies_in += op.begins
+        self.counted.bytes_in += nbytes
         if recorder:
             recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
 
