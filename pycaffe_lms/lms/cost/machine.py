@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from ...errors import UsageError
@@ -85,8 +85,8 @@ def machine_of(device_name: str, memory: int) -> Machine:
     text = device_name.lower().replace(" ", "").replace("geforce", "")
     for key, machine in MACHINES.items():
         if key in text:
-            return Machine(**(asdict(machine) | {"memory": memory}))
-    return Machine(**(asdict(MACHINES["a100"]) | {"name": device_name, "memory": memory}))
+            return replace(machine, memory=memory)
+    return replace(MACHINES["a100"], name=device_name, memory=memory)
 
 
 def _from_fields(given: object, file: str) -> Machine:

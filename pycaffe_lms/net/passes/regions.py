@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 
 from ...layers.base import Runs, count
 from ...layers.mixins import LANES, RandomLayer
@@ -132,8 +132,7 @@ def boundaries(graph: Graph, region: Region, parts: int) -> list[int]:
         draws = isinstance(node.layer, RandomLayer) and node.layer.random
         for v in (*node.bottoms, *node.tops):
             if draws or v not in inner:
-                one = LANES // gcd(LANES, count(graph.values[v].shape, 1))
-                step = step * one // gcd(step, one)
+                step = lcm(step, LANES // gcd(LANES, count(graph.values[v].shape, 1)))
     units = -(-region.items // step)
     parts = min(parts, units)
     return [min(region.items, step * (i * units // parts)) for i in range(parts)] + [region.items]

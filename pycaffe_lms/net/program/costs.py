@@ -39,15 +39,11 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
 
 def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
     """Return the factors of the step's bytes and of its operations in its predicted time (see `Layer.effort`)."""
-    over, times = _effort(graph, step)
-    return over, times / HALF_GAIN if node_of(graph, step).half else times
-
-
-def _effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
-    """Return the factors before a gain for 16 bits."""
-    if not step.forward and sum(step.top_diffs) == 1 and node_of(graph, step).layer.type == SPLIT:
-        return 0.0, 1.0  # one gradient needs no sum: nothing is copied
-    return node_of(graph, step).layer.effort(step.forward, step.again)
+    node = node_of(graph, step)
+    over, times = node.layer.effort(step.forward, step.again)
+    if not step.forward and sum(step.top_diffs) == 1 and node.layer.type == SPLIT:
+        over, times = 0.0, 1.0  # one gradient needs no sum: nothing is copied
+    return over, times / HALF_GAIN if node.half else times
 
 
 def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
@@ -65,8 +61,6 @@ def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], si
         if v.rows is not None and v.whole is not None
         for b in (v.data, v.diff)
     }
-    if not shares:
-        return step_bytes(own, buffers, sizes)
     accesses = [a for a in own.accesses if not buffers[a.buffer].call_scratch]
     return int(sum(sizes[a.buffer] * shares.get(a.buffer, 2 if a.mode is Mode.UPDATE else 1) for a in accesses))
 
