@@ -99,12 +99,12 @@ def chains(live_ranges: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]
     return groups
 
 
-def needed_bytes(program: Program, s: int, sizes: Mapping[int, int], pairs: Mapping[int, Sequence[Pair]]) -> int:
-    """Return the bytes (by `sizes`) that step `s` needs on the device at once, in-place reuse considered."""
-    return program.steps[s].device_bytes(sizes) - sum(sizes[new] for _, new in pairs.get(s, ()))
-
-
-def step_needs(program: Program, buffers: Mapping[int, Buffer]) -> list[int]:
-    """Return, per step, the bytes of `buffers` that it needs on the device at once, in-place reuse considered."""
-    sizes, pairs = {b: buffer.nbytes for b, buffer in buffers.items()}, inplace_reuses(program, buffers)
-    return [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
+def step_needs(
+    program: Program, buffers: Mapping[int, Buffer], pairs: Mapping[int, Sequence[Pair]] | None = None
+) -> list[int]:
+    """Return, per step, the bytes of `buffers` that it needs on the device at once. pairs: in-place reuse; None: the
+    program's."""
+    sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
+    pairs = inplace_reuses(program, buffers) if pairs is None else pairs
+    steps = enumerate(program.steps)
+    return [step.device_bytes(sizes) - sum(sizes[new] for _, new in pairs.get(s, ())) for s, step in steps]

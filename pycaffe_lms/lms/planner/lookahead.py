@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...errors import OutOfDeviceMemory, Where, human_bytes
-from ..layout.inplace_reuse import Pair, chains, inplace_reuses, needed_bytes
+from ..layout.inplace_reuse import Pair, chains, inplace_reuses, step_needs
 from ..layout.packing import Lifetime, Load, Packing, pack
 from ..layout.paging import Paging, in_one_piece, paged, taken_bytes
 from ..plan.live_ranges import LiveRange
@@ -191,15 +191,13 @@ def refuse_impossible(
     """Raise OutOfDeviceMemory if a step's buffers exceed `limit` bytes. pairs: in-place reuse; None: the program's."""
     if limit is None:
         return
-    sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
-    pairs = inplace_reuses(program, buffers) if pairs is None else pairs
-    need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
+    need = step_needs(program, buffers, pairs)
     needed = max(need, default=0)
     if needed <= limit:
         return
     worst = program.steps[need.index(needed)]
-    parts = sorted({a.buffer for a in worst.accesses if a.buffer in buffers}, key=lambda b: -sizes[b])
-    listing = ", ".join(f'"{buffers[b].name}" {human_bytes(sizes[b])}' for b in parts[:6])
+    parts = sorted({a.buffer for a in worst.accesses if a.buffer in buffers}, key=lambda b: -buffers[b].nbytes)
+    listing = ", ".join(f'"{buffers[b].name}" {human_bytes(buffers[b].nbytes)}' for b in parts[:6])
     raise OutOfDeviceMemory(
         f"step {worst.name} needs {human_bytes(needed)} of device memory at once, {human_bytes(max(limit, 0))} are "
         f"there for managed buffers (largest: {listing})",
