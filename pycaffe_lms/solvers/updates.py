@@ -51,8 +51,11 @@ class Updates:
     def __init__(self, net: Net, rule: Rule, param: SolverParameter, callbacks: Sequence[object]):
         self._net, self._rule, self._param, self._callbacks = net, rule, param, callbacks
         self._together: dict[bool, UpdateAll] = {}  # by whether the update is a program of its own
-        self._reached = self._gradients_that_backward_writes()
-        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or self._is_reached(p)]
+        reached = self._gradients_that_backward_writes()
+        pieces = net.arrangement.pieces
+        self._moving = [
+            p for p in net.graph.learnable if p.lr_mult != 0 or any(piece.diff in reached for piece in pieces(p))
+        ]
         self._histories = Histories(net, rule.slots)
         self._squares: list[BufferId] = []  # buffers: sums of squares, and workspace for them
         self._numbers = net.memory.store.add(
@@ -88,9 +91,6 @@ class Updates:
         self._net.refresh_shapes()
         if self._made_for is not self._net.memory or self._clips != (self._param.clip_gradients >= 0):
             self._make_steps()
-
-    def _is_reached(self, param: Param) -> bool:
-        return any(piece.diff in self._reached for piece in self._net.arrangement.pieces(param))
 
     def _gradients_that_backward_writes(self) -> set[int]:
         steps = self._net.arrangement.whole_backward(accumulate=False)
@@ -223,8 +223,8 @@ class Updates:
 
     def _run_update(self, param: Param, history: Slots, has_gradient: bool) -> None:
         dtype = self._net.dtype
-        weight, diff, *slots = (self._array(b, param.shape, dtype) for b in (param.data, param.diff, *history))
-        ops, numbers = ops_of(self._net.device), self._array(self._numbers, (_NUMBERS,), np.float64)
+        weight, diff, *slots = (_array(self._net, b, param.shape, dtype) for b in (param.data, param.diff, *history))
+        ops, numbers = ops_of(self._net.device), _array(self._net, self._numbers, (_NUMBERS,), np.float64)
         if not has_gradient:
             ops.fill(diff, 0.0)
         ops.solver_update(self._rule.operation, weight, diff, slots, numbers, param.lr_mult, param.decay_mult)
@@ -233,7 +233,7 @@ class Updates:
         step = Step(f"clear:{self._net.run_graph.param_name(param)}", (Access(param.diff, Mode.OVERWRITE),))
 
         def clear() -> None:
-            ops_of(self._net.device).fill(self._array(param.diff, param.shape, self._net.dtype), 0.0)
+            ops_of(self._net.device).fill(_array(self._net, param.diff, param.shape, self._net.dtype), 0.0)
 
         return HostedStep(step, clear)
 
@@ -248,12 +248,9 @@ class Updates:
 
     def _run_norm(self, i: int, param: Param) -> None:
         squares, partials = self._squares
-        out = self._array(squares, (max(1, len(self.pieces)),), np.float64)
-        work = self._array(partials, (_PARTIALS,), np.float64)
-        ops_of(self._net.device).sum_squares(self._array(param.diff, param.shape, self._net.dtype), out, i, work)
-
-    def _array(self, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
-        return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), self._net.device.is_host)
+        out = _array(self._net, squares, (max(1, len(self.pieces)),), np.float64)
+        work = _array(self._net, partials, (_PARTIALS,), np.float64)
+        ops_of(self._net.device).sum_squares(_array(self._net, param.diff, param.shape, self._net.dtype), out, i, work)
 
     # -- history ----------------------------------------------------------------------------------------------
     def history_blobs(self) -> list[Blob | tuple[int, ...]]:
@@ -314,15 +311,15 @@ class UpdateAll:
             memory.ask(Ask.OVERWRITE_CPU)
             memory.host_array((self._words,), np.int64)[...] = self._plan.table
             memory.ask(Ask.READ_GPU)
-        table = self._array(self.table, (self._words,), np.int64)
-        numbers = self._array(self._numbers, (_NUMBERS,), np.float64)
+        table = _array(self._net, self.table, (self._words,), np.int64)
+        numbers = _array(self._net, self._numbers, (_NUMBERS,), np.float64)
         ops_of(net.device).solver_update_all(self._rule.operation, self._plan, table, numbers)
 
     def _make_plan(self, has_gradient: Sequence[bool]) -> Any:
         net, params = self._net, self._params
 
         def arrays(buffers: Iterable[int]) -> list[AnyArray]:
-            return [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
+            return [_array(self._net, b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
 
         return ops_of(net.device).solver_update_all_plan(
             arrays(p.data for p in params),
@@ -333,5 +330,7 @@ class UpdateAll:
             has_gradient,
         )
 
-    def _array(self, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
-        return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)
+
+def _array(net: Net, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
+    """Return a buffer as an array where the net runs. Its memory must have been asked for."""
+    return net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), net.device.is_host)

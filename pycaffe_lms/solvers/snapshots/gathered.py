@@ -45,8 +45,8 @@ def gather(device: Device, pairs: Sequence[Pair], take: Callable[[int], np.ndarr
         take: returns so many bytes of host memory, page-locked so that the host does not wait, which nothing else
             writes until the copy is done. It is called once, for `table_bytes`.
     """
-    stretches = _stretches(sorted(pairs, key=lambda pair: _address(pair[0])))
-    sizes = [_address(some[-1][0]) + some[-1][0].nbytes - _address(some[0][0]) for some in stretches]
+    stretches = _stretches(sorted(pairs, key=lambda pair: pair[0].ctypes.data))
+    sizes = [some[-1][0].ctypes.data + some[-1][0].nbytes - some[0][0].ctypes.data for some in stretches]
     table_size = table_bytes(raw.nbytes for raw, _ in pairs)
     total = sum(map(align, sizes)) + table_size
     if total > device.capacity() - device.in_use():
@@ -57,10 +57,10 @@ def gather(device: Device, pairs: Sequence[Pair], take: Callable[[int], np.ndarr
         return None
     sources, targets, runs, offset = [], [], [], 0
     for some, nbytes in zip(stretches, sizes, strict=True):
-        begin = _address(some[0][0])
+        begin = some[0][0].ctypes.data
         for raw, value in some:
             sources.append(device.array(value, (raw.nbytes,), np.uint8))
-            target = span.at(offset + _address(raw) - begin, raw.nbytes)
+            target = span.at(offset + raw.ctypes.data - begin, raw.nbytes)
             targets.append(device.array(target, (raw.nbytes,), np.uint8))
         runs.append((_from(some[0][0], nbytes), span.at(offset, nbytes)))
         offset += align(nbytes)
@@ -82,17 +82,12 @@ def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:
         last = found[-1][-1][0] if found else None
         if (
             last is None
-            or _address(pair[0]) != _address(last) + align(last.nbytes)
+            or pair[0].ctypes.data != last.ctypes.data + align(last.nbytes)
             or _base(pair[0]) is not _base(last)
         ):
             found.append([])  # the bases tell allocations apart that touch
         found[-1].append(pair)
     return found
-
-
-def _address(raw: np.ndarray) -> int:
-    address: int = raw.__array_interface__["data"][0]
-    return address
 
 
 def _base(raw: np.ndarray) -> np.ndarray:
@@ -104,5 +99,5 @@ def _base(raw: np.ndarray) -> np.ndarray:
 def _from(first: np.ndarray, nbytes: int) -> np.ndarray:
     """Return `nbytes` of host memory from the beginning of `first` on."""
     base = _base(first)
-    start = _address(first) - _address(base)
+    start = first.ctypes.data - base.ctypes.data
     return base.reshape(-1).view(np.uint8)[start : start + nbytes]
