@@ -67,9 +67,8 @@ class Copies:
         self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v)]
         self.tops = [j for j, v in enumerate(node.tops) if differs(graph, node, v)]
         self._to_last = node.channels_last
-        self._sizes: dict[
-            tuple[str, int], Shape
-        ] = {}  # (kind, index) of those that change their order -> (N, C, product of the other axes)
+        # ("bottom" or "top", index) of those that change their order -> (N, C, product of the other axes)
+        self._sizes: dict[tuple[str, int], Shape] = {}
         for kind, ids in (("bottom", node.bottoms), ("top", node.tops)):
             for k, v in enumerate(ids):
                 value = graph.values[v]
@@ -79,50 +78,38 @@ class Copies:
     def __bool__(self) -> bool:
         return bool(self.bottoms or self.tops)
 
-    def _copy(self, io: Pass, kind: str, k: int, source: AnyArray, target: AnyArray, *, inwards: bool) -> None:
-        """Queue a copy, to the layer's order and type if `inwards`, else from it."""
-        if (kind, k) not in self._sizes:
-            io.ops.copy(source, target)
-            return
-        n, c, s = self._sizes[kind, k]
-        to_last = self._to_last if inwards else not self._to_last
-        io.ops.transpose(source, target, (n, c, s) if to_last else (n, s, c), (0, 2, 1))
-
-    def _copy_in(self, io: Pass, kind: str, which: str, k: int, arrays: list[AnyArray]) -> None:
-        """Replace an input array by a converted copy."""
-        if arrays[k] is not None:
-            copy = io.scratch[f"copy.{which}{k}"]
-            self._copy(io, kind, k, arrays[k], copy, inwards=True)
-            arrays[k] = copy
-
-    def _replace(
-        self, io: Pass, which: str, k: int, arrays: list[AnyArray], replaced: list[tuple[str, int, AnyArray]]
-    ) -> None:
-        """Replace an output array by workspace, and note in `replaced` where its content belongs."""
-        if arrays[k] is not None:
-            replaced.append((which, k, arrays[k]))
-            arrays[k] = io.scratch[f"copy.{which}{k}"]
-
     def forward(self, io: Pass, run: Callable[[Pass], None]) -> None:
         """Run a forward on converted arrays."""
-        replaced: list[tuple[str, int, AnyArray]] = []
-        for i in self.bottoms:
-            self._copy_in(io, "bottom", "bottom", i, io.bottom)
-        for j in self.tops:
-            self._replace(io, "top", j, io.top, replaced)
-        run(io)
-        for which, k, array in replaced:
-            self._copy(io, "top", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
+        self._run(io, run, [("bottom", i) for i in self.bottoms], [("top", j) for j in self.tops])
 
     def backward(self, io: Pass, run: Callable[[Pass], None]) -> None:
         """Run a backward on converted arrays."""
-        replaced: list[tuple[str, int, AnyArray]] = []
-        for i in self.bottoms:
-            self._copy_in(io, "bottom", "bottom", i, io.bottom)
-            self._replace(io, "bottom_diff", i, io.bottom_diff, replaced)
-        for j in self.tops:
-            self._copy_in(io, "top", "top", j, io.top)
-            self._copy_in(io, "top", "top_diff", j, io.top_diff)
+        reads = [("bottom", i) for i in self.bottoms]
+        reads += [(which, j) for j in self.tops for which in ("top", "top_diff")]
+        self._run(io, run, reads, [("bottom_diff", i) for i in self.bottoms])
+
+    def _run(
+        self, io: Pass, run: Callable[[Pass], None], reads: list[tuple[str, int]], writes: list[tuple[str, int]]
+    ) -> None:
+        """Run a pass on converted copies of the arrays that it reads, then convert what it wrote to workspace."""
+        arrays = {"bottom": io.bottom, "top": io.top, "bottom_diff": io.bottom_diff, "top_diff": io.top_diff}
+        for which, k in reads:
+            if arrays[which][k] is not None:
+                copy = io.scratch[f"copy.{which}{k}"]
+                self._copy(io, which, k, arrays[which][k], copy, inwards=True)
+                arrays[which][k] = copy
+        written = [(which, k, arrays[which][k]) for which, k in writes if arrays[which][k] is not None]
+        for which, k, _ in written:
+            arrays[which][k] = io.scratch[f"copy.{which}{k}"]
         run(io)
-        for which, k, array in replaced:
-            self._copy(io, "bottom", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
+        for which, k, array in written:
+            self._copy(io, which, k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
+
+    def _copy(self, io: Pass, which: str, k: int, source: AnyArray, target: AnyArray, *, inwards: bool) -> None:
+        """Queue a copy, to the layer's order and type if `inwards`, else from it."""
+        sizes = self._sizes.get((which.removesuffix("_diff"), k))
+        if sizes is None:
+            io.ops.copy(source, target)
+            return
+        n, c, s = sizes
+        io.ops.transpose(source, target, (n, c, s) if self._to_last == inwards else (n, s, c), (0, 2, 1))
