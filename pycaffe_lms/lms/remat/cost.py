@@ -68,17 +68,18 @@ class RematCost:
         return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in remats}
 
     @cached_property
-    def _alive(self) -> list[frozenset[int]]:
+    def _alive(self) -> list[set[int]]:
         """Return, before every step, the managed buffers whose value is computed, read later, and cannot be
         rematerialized."""
-        steps, found = self.can.program.steps, []
-        spans: list[tuple[int, int, int]] = []
+        steps = self.can.program.steps
+        found: list[set[int]] = [set() for _ in steps]
         since: dict[int, int] = {}
         last: dict[int, int] = {}
 
         def end(b: int) -> None:
             if b in since and b in last and since[b] not in self.can.valid_until:
-                spans.append((since[b] + 1, last[b], b))
+                for alive in found[since[b] + 1 : last[b] + 1]:
+                    alive.add(b)
 
         for s, step in enumerate(steps):
             for a in step.accesses:
@@ -94,16 +95,6 @@ class RematCost:
                         since[a.buffer] = s
         for b in list(since):
             end(b)
-        starts: list[list[int]] = [[] for _ in range(len(steps) + 1)]
-        ends: list[list[int]] = [[] for _ in range(len(steps) + 1)]
-        for first, until, b in spans:
-            starts[first].append(b)
-            ends[until].append(b)
-        alive: set[int] = set()
-        for s in range(len(steps)):
-            alive.update(starts[s])
-            found.append(frozenset(alive))
-            alive.difference_update(ends[s])
         return found
 
     def _need(self, b: int, chain: Sequence[int], beside: Collection[int]) -> int:
