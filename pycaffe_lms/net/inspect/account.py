@@ -6,7 +6,6 @@ See also: `../../lms/runtime/counters.py`, `../../lms/report/page.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...lms.cost.timing import MeasuredRun, PlanTimes, time_plan
@@ -37,17 +36,15 @@ def net_statistics(net: Net) -> dict[str, Any]:
     with host memory of their own.
     """
     memory = net.memory
-    kinds, by_kind = buffer_kinds(memory), dict[str, dict[str, int]]()
+    kinds, by_kind = buffer_kinds(memory), dict[str, list[int]]()
     managed = [b for b in memory.buffers.values() if memory.memories[b.id].managed]
     for buffer in managed:
-        counted = by_kind.setdefault(kinds[buffer.id], {"count": 0, "bytes": 0})
-        counted["count"] += 1
-        counted["bytes"] += buffer.nbytes
+        by_kind.setdefault(kinds[buffer.id], []).append(buffer.nbytes)
     buffers = {
         "managed": _counted(b.nbytes for b in managed),
         "resident": _counted(nbytes for _, nbytes in memory.store.resident_listing()),
         "host": _counted(m.nbytes for m in (memory.memories[b.id] for b in managed) if m.host is not None),
-        "by_kind": by_kind,
+        "by_kind": {kind: _counted(sizes) for kind, sizes in by_kind.items()},
     }
     return net.runtime.statistics() | {"buffers": buffers}
 
@@ -90,18 +87,9 @@ def _machine(net: Net) -> list[tuple[str, str]]:
     machine = net.runtime.machine
     if machine is None:
         return []
-    rates = asdict(machine)
-    link = (
-        f"{rates['link_in'] / 1e9:.3g} GB/s in, {rates['link_out'] / 1e9:.3g} out, {rates['link_both'] / 1e9:.3g} both"
-    )
-    return [
-        ("device", net.device.describe()),
-        (
-            "predicted for",
-            f"{machine.name}: {machine.memory_rate / 1e12:.3g} TB/s, {machine.product_rate / 1e12:.3g} TFLOP/s",
-        ),
-        ("link", link),
-    ]
+    rates = f"{machine.name}: {machine.memory_rate / 1e12:.3g} TB/s, {machine.product_rate / 1e12:.3g} TFLOP/s"
+    link = f"{machine.link_in / 1e9:.3g} GB/s in, {machine.link_out / 1e9:.3g} out, {machine.link_both / 1e9:.3g} both"
+    return [("device", net.device.describe()), ("predicted for", rates), ("link", link)]
 
 
 def _counted(sizes: Iterable[int]) -> dict[str, int]:
