@@ -160,8 +160,7 @@ class Arrangement:
         """Return the buffers that outlive an iteration or pass between host and device layers: kept blobs, data that
         the user or a data layer fills, outputs of the net, and state of layers."""
         graph, kept = self.run_graph, self._kept_values()
-        lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
-        lasting |= {i for v in graph.values if v.name in kept for i in (v.data, v.diff)}
+        lasting = {i for v in graph.values if v.loss_weight or v.name in kept for i in (v.data, v.diff)}
         for node in graph.nodes:
             if node.layer.declares.runs_on is Runs.HOST:  # its blobs are copied between host and device
                 lasting |= {
@@ -173,9 +172,8 @@ class Arrangement:
             if v.name in outside or not layer.rewrites(v.top) or layer.declares.is_net_input:
                 lasting.add(v.data)
         for node in graph.everyone():
-            for scratch in node.layer.scratches.values():
-                if scratch.lives in (Lives.STATE, Lives.STEP_SCALAR):
-                    lasting.add(node.scratch[scratch.name])
+            scratches = node.layer.scratches.values()
+            lasting |= {node.scratch[s.name] for s in scratches if s.lives in (Lives.STATE, Lives.STEP_SCALAR)}
         return frozenset(lasting)
 
     def pieces(self, param: Param) -> list[Param]:
@@ -279,13 +277,10 @@ class Arrangement:
         ids = {b for p in graph.params for b in (p.data, p.diff)}
         whole = (v for v in graph.values if v.whole is None)
         filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
-        for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:
-            value = graph.values[graph.last[name]]
-            ids.add(value.data)
+        names = {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}
+        ids |= {graph.values[graph.last[name]].data for name in names}
         ids |= {graph.values[graph.stored(v)].diff for v in self._kept_gradients()}
-        for value in graph.values:
-            if value.loss_weight:
-                ids.add(value.data)
+        ids |= {value.data for value in graph.values if value.loss_weight}
         for node in graph.nodes:
             ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.STATE}
         return ids
