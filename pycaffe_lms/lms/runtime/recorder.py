@@ -8,7 +8,7 @@ times are those of the model clock. A recorded iteration runs step by step, neve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -147,15 +147,9 @@ class Recorder:
     # -- results -------------------------------------------------------------------------------------------------
     def times(self) -> tuple[list[RecordedTimes], list[tuple[str, float]]]:
         """Return everything recorded, and the iterations as (name, start in microseconds). Wait for the device."""
-        begins, anchors = self._begins(), [mark for _, mark in self._anchors]
+        begins = self._begins()
         timed = [
-            RecordedTimes(
-                row,
-                name,
-                begins[i] + self._between_us(anchors[i], start),
-                begins[i] + self._between_us(anchors[i], end),
-                nbytes,
-            )
+            RecordedTimes(row, name, self._us(begins, i, start), self._us(begins, i, end), nbytes)
             for i, row, name, start, end, nbytes in self._marks
         ]
         timed += [
@@ -174,10 +168,9 @@ class Recorder:
         """Return all recorded runs of plans. Wait for the device."""
         begins, found = self._begins(), []
         for run in self._runs:
-            name, anchor = self._anchors[run.iteration]
 
-            def seconds(mark: object, begin: float = begins[run.iteration], anchor: object = anchor) -> float:
-                return 1e-6 * (begin + self._between_us(anchor, mark))
+            def seconds(mark: object, i: int = run.iteration) -> float:
+                return 1e-6 * self._us(begins, i, mark)
 
             spans = {op: (seconds(a), seconds(b)) for op, (a, b) in run.marks.items()}
             spans |= {op: (a - self._began, b - self._began) for op, (a, b) in run.hosted.items()}
@@ -185,8 +178,12 @@ class Recorder:
             for step, mark, copies in run.waits:
                 late = max(spans[w][1] for w in copies) - seconds(mark)
                 stalls[step] = stalls.get(step, 0.0) + max(0.0, late)
-            found.append(measured_run(run.plan, name, spans, stalls, self.device.simulated))
+            found.append(measured_run(run.plan, self._anchors[run.iteration][0], spans, stalls, self.device.simulated))
         return found
+
+    def _us(self, begins: Sequence[float], i: int, mark: object) -> float:
+        """Return when a mark of iteration `i` was, in microseconds since the recording began."""
+        return begins[i] + self._between_us(self._anchors[i][1], mark)
 
     def _between_us(self, start: Any, end: Any) -> float:
         return 1e3 * float(self.device.elapsed_ms(start, end)) if self._queued else 1e6 * float(end - start)
