@@ -342,9 +342,9 @@ class Net(Uncopied):
                 program = sequence(key, self.arrangement.all_steps(fused=False), None).program
             self.memory.refuse_oom(program, None)
 
-    def _before(self, start: int, end: int) -> None:
+    def _before_whole_forward(self) -> None:
         self.refresh_shapes()
-        self.own_blobs.versions.bring(start, end)
+        self.own_blobs.versions.bring(0, len(self.graph.nodes) - 1)
 
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Run the backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
@@ -395,7 +395,7 @@ class Net(Uncopied):
         """
         if self.callbacks:
             return self._iteration_with_callbacks(first, tail, key, reduce)
-        self._before(0, len(self.graph.nodes) - 1)
+        self._before_whole_forward()
         memory = self.memory  # `_run` replaces it if layers must be split for the current shapes
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
@@ -465,7 +465,7 @@ class Net(Uncopied):
         if self.callbacks.around_forward:
             self.refresh_shapes()
             return self._forward_by_hand(0, len(self.graph.nodes) - 1)
-        self._before(0, len(self.graph.nodes) - 1)
+        self._before_whole_forward()
         done = self._run("test", 0, lambda key, start, reshaped: self.arrangement.test(key, start))
         self.own_blobs.versions.show(0, len(self.graph.nodes) - 1)
         return done

@@ -62,7 +62,7 @@ class Scheduler:
     by then raises this error, so that no value is used that was not computed.
     """
 
-    def __init__(self, streams: list[SimStream], order: str = "latest", seed: int = 0):
+    def __init__(self, streams: list[SimStream], order: str, seed: int):
         if order not in ORDERS:
             raise ValueError(f"order {order!r} is not one of {ORDERS}")
         self.streams = streams

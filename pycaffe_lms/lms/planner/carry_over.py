@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ..layout.packing import Stretch
 from ..program import Buffer, Program, unchanged
-from ..rules import SEARCH
 
 if TYPE_CHECKING:
     from ..cost.machine import Machine
@@ -29,7 +28,7 @@ def with_carry_over(
     wished: Sequence[Stretch],
     seconds: Sequence[float],
     machine: Machine,
-    factor: float = SEARCH.carry_over_factor,
+    factor: float,
 ) -> tuple[list[Stretch], dict[int, int]]:
     """Lengthen the lifetimes of values to carry over, to the start and to the end of the run.
 

@@ -100,7 +100,7 @@ def emit(
     ranges: Sequence[LiveRange],
     offsets: Sequence[int],
     before: Mapping[int, int],
-    paging: Paging | None = None,
+    paging: Paging | None,
 ) -> Emitted:
     """Return the operations of these live ranges.
 

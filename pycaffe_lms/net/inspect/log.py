@@ -16,7 +16,7 @@ from ..build.graph import Graph, Node
 _log = logging.getLogger(__name__)
 
 
-def log_net(graph: Graph, message: NetParameter, itemsize: int, half: bool = False) -> None:
+def log_net(graph: Graph, message: NetParameter, itemsize: int, half: bool) -> None:
     """Log the bottoms, tops and backward of every layer, and the outputs. half: log how many values are bfloat16."""
     if not _log.isEnabledFor(logging.INFO):
         return

@@ -129,8 +129,8 @@ def backward_steps(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: bool = False,
-    split_backward: bool = False,
+    join: bool,
+    split_backward: bool,
 ) -> list[LayerStep]:
     """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
 
@@ -165,7 +165,7 @@ def backward_step(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: bool = False,
+    join: bool,
     makes: Gradients = Gradients.ALL,
 ) -> LayerStep | None:
     """Return the backward of one layer as a step, None where it has none.
