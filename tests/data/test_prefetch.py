@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from contextlib import closing
 from pathlib import Path
 
@@ -82,6 +83,16 @@ def test_error_arrives_in_its_turn_with_its_traceback():
         assert subject.position == 4
         subject.seek(6)
         assert subject.next() == 6
+
+
+def test_after_an_error_nothing_keeps_it():
+    subject = Prefetcher(fail_at_four, start=4)
+    with pytest.raises(DataError, match="record four"):
+        subject.next()
+    left = weakref.ref(subject)
+    del subject
+    gc.collect()
+    assert left() is None
 
 
 def test_seek():

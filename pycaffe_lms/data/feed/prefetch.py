@@ -31,6 +31,7 @@ class Prefetcher:
             raise LayerParamError(f"prefetch {depth}: no batch could wait", fix="set data_param.prefetch to 1 or more")
         self._produce = produce
         self._depth, self._ahead = depth, ahead
+        self._failed: tuple[BaseException, Any] | None = None  # what `next` raised, and where in `produce`
         self._start(start)
 
     @property
@@ -44,7 +45,7 @@ class Prefetcher:
         if self._thread.ident is None and not queue.stopped:
             self._thread.start()
         with queue.changed:
-            while not queue.results and queue.error is None:
+            while not queue.results and queue.error is None and self._failed is None:
                 if queue.stopped:
                     raise RuntimeError("next() after close()")
                 if not self._thread.is_alive():  # as in a forked child, where threads do not follow
@@ -55,8 +56,12 @@ class Prefetcher:
                 queue.changed.notify_all()
                 self._position += 1
                 return result
-            assert queue.error is not None  # otherwise the loop above had not ended
-            raise queue.error.with_traceback(queue.traceback)
+            if self._failed is None:
+                assert queue.error is not None  # otherwise the loop above had not ended
+                # No longer in the queue: the finalizer refers to that, and raising makes the traceback refer to this.
+                self._failed, queue.error, queue.traceback = (queue.error, queue.traceback), None, None
+            error, traceback = self._failed
+            raise error.with_traceback(traceback)
 
     def seek(self, batch: int) -> None:
         """Drop what is queued and continue from `batch`, also after an error or `close`."""
@@ -71,6 +76,7 @@ class Prefetcher:
         if self._thread is threading.current_thread():
             raise RuntimeError("close() or seek() inside produce()")
         self._finalizer.detach()
+        self._failed = None
         _stop(self._queue, self._thread)
         if self._thread.is_alive():
             raise RuntimeError(f"the batch being prefetched did not end within {_CLOSE_SECONDS:.0f} seconds")
