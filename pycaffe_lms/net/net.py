@@ -54,6 +54,7 @@ from .program.programs import AnyStep, HostedStep, Sequenced, sequence
 from .program.reduction import Reduction
 from .program.split_backward import log_split_backward
 from .program.steps import LayerStep
+from .recurrent_state import RecurrentStates
 from .run.callbacks import Callbacks, backward_layers, forward_layers
 from .tuning import Tuning
 
@@ -228,6 +229,11 @@ class Net(Uncopied):
     def params(self) -> Named[NetBlobVec]:
         """Return the parameters of each layer that has any, by its name."""
         return self.own_blobs.params
+
+    @property
+    def recurrent_states(self) -> RecurrentStates:
+        """Return the states that layers carry from one forward to the next, in the net's present memory."""
+        return RecurrentStates(self.graph, self.memory.memories)
 
     # -- names ------------------------------------------------------------------------------------------------------
     @property

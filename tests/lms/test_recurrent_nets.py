@@ -15,7 +15,6 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import recurrent_state
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.solvers import SGDSolver
@@ -74,7 +73,7 @@ class Trained:
 
     def bits(self):
         blobs = [b.read_data().tobytes() + b.read_diff().tobytes() for b in self.net.learnable_params]
-        return blobs, [(k, v.tobytes()) for k, v in recurrent_state.read(self.net).items()]
+        return blobs, [(k, v.tobytes()) for k, v in self.net.recurrent_states.read().items()]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "RNN"])
@@ -129,10 +128,10 @@ def test_states_of_test_nets_are_kept_too(tmp_path):
     first.solver.test()
     first.solver.snapshot()
     second.solver.restore(tmp_path / "r_iter_2.solverstate")
-    theirs, ours = recurrent_state.read(second.solver.test_nets[0]), recurrent_state.read(test)
+    theirs, ours = second.solver.test_nets[0].recurrent_states.read(), test.recurrent_states.read()
     assert ours.keys() == {("recur", "h"), ("recur", "c")}
     assert all((theirs[key] == ours[key]).all() and ours[key].any() for key in ours)
-    assert any((recurrent_state.read(first.net)[key] != ours[key]).any() for key in ours)
+    assert any((first.net.recurrent_states.read()[key] != ours[key]).any() for key in ours)
 
 
 @pytest.mark.parametrize("kept", [{}, {("train", "recur", "h"): np.ones((3, 12)), ("train", "other", "c"): np.ones(2)}])
@@ -145,7 +144,7 @@ def test_a_snapshot_without_fitting_states(kept, tmp_path, caplog):
     write_solverstate(path, SolverSnapshot(old.iter, old.learned_net, 0, old.history, old.resume, kept))
     caplog.set_level(logging.WARNING, "pycaffe_lms")
     run.solver.restore(path)
-    assert not any(v.any() for v in recurrent_state.read(run.net).values())
+    assert not any(v.any() for v in run.net.recurrent_states.read().values())
     assert "start anew: recur (train)" in caplog.text
 
 
@@ -169,17 +168,17 @@ def test_what_is_carried_survives_a_file(suffix, tmp_path):
 def test_a_reshape_keeps_states_that_fit():
     """Of steps as many as one likes; with another number of streams states begin at zero."""
     run = Trained().step(2)
-    before = recurrent_state.read(run.net)
+    before = run.net.recurrent_states.read()
     run.net.reshape()
-    assert all((v == before[k]).all() and v.any() for k, v in recurrent_state.read(run.net).items())
+    assert all((v == before[k]).all() and v.any() for k, v in run.net.recurrent_states.read().items())
     for name in ("word", "cont", "target"):
         run.net.blobs[name].reshape(2, STREAMS)
     run.net.reshape()
-    assert all((v == before[k]).all() for k, v in recurrent_state.read(run.net).items())
+    assert all((v == before[k]).all() for k, v in run.net.recurrent_states.read().items())
     for name in ("word", "cont", "target"):
         run.net.blobs[name].reshape(2, 3)
     run.net.reshape()
-    assert not any(v.any() for v in recurrent_state.read(run.net).values())
+    assert not any(v.any() for v in run.net.recurrent_states.read().values())
 
 
 @needs_shared

@@ -23,7 +23,7 @@ from ...formats.weights.caffemodel import write_weights
 from ...formats.weights.hdf5_weights import write_hdf5_weights
 from ...formats.weights.solverstate import Best, SolverSnapshot, read_solverstate, write_solverstate
 from ...memory.synced import SyncedMemory
-from ...net import recurrent_state, weights
+from ...net import weights
 from ...proto.caffe_pb2 import NetParameter
 from ..rules import RULES, Rule
 from ..slots import hand_on
@@ -63,7 +63,7 @@ def memories(solver: Solver) -> Iterator[SyncedMemory]:
                 yield blob.diff_memory
     yield from (blob.data_memory for blob in solver.history_blobs() if isinstance(blob, Blob))
     for _, net in _nets(solver):
-        yield from recurrent_state.memories(net)
+        yield from net.recurrent_states.memories()
 
 
 def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = None) -> Copied:
@@ -80,7 +80,7 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
         for node in each.graph.nodes:
             for key, value in node.layer.state().items():
                 resume[name, node.name, key] = value
-        kept |= {(name, *key): values for key, values in recurrent_state.read(each, staging.memory).items()}
+        kept |= {(name, *key): values for key, values in each.recurrent_states.read(staging.memory).items()}
     staging.end()
     saved = SolverSnapshot(
         solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
@@ -146,7 +146,7 @@ def restore(solver: Solver, path: str) -> None:
         own = {} if solver.is_root else {key: value for key, value in layer.state().items() if key == "seed"}
         layer.set_state(state | own)
     for name, net in _nets(solver) if solver.is_root else ():
-        recurrent_state.write(net, _carried(name, net, saved))
+        net.recurrent_states.write(_carried(name, net, saved))
 
 
 def _check_history(
@@ -215,7 +215,7 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
                         fix="resume with the net that wrote the snapshot",
                     ).at(file=path, layer=node.name, type=node.layer.param.type)
                 positions.append((node.layer, state))
-        anew = recurrent_state.shapes(net).keys() - _carried(name, net, saved).keys()
+        anew = net.recurrent_states.shapes().keys() - _carried(name, net, saved).keys()
         unknown += [f"{layer} ({name})" for layer in sorted({layer for layer, _ in anew})]
     if unknown:
         _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
@@ -227,7 +227,7 @@ def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str]
     found = {(layer, key): values for (owner, layer, key), values in saved.carried.items() if owner == name}
     return {
         key: found[key]
-        for key, shape in recurrent_state.shapes(net).items()
+        for key, shape in net.recurrent_states.shapes().items()
         if key in found and found[key].shape == shape
     }
 
