@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from ..blob import Blob
+from ..memory.exported_views import alive
+from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from ..vectors import NetBlobVec
 from .build.graph import Graph, Param
@@ -83,6 +86,19 @@ class NetBlobs:
         for vector in self.params.values():
             yield from vector
 
+    @contextmanager
+    def moved(self) -> Iterator[None]:
+        """Within, the net may get other memory: move all values to it afterwards, and NumPy views of them."""
+        before = [(blob, _memories(blob)) for blob in self]
+        for _, memories in before:
+            for memory in memories:
+                if memory.state is State.HEAD_AT_GPU:
+                    memory.ask(Ask.READ_CPU)  # the device copy is about to be released
+        yield
+        for blob, memories in before:
+            for old, new in zip(memories, _memories(blob), strict=True):
+                move_value(old, new)
+
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
         """Give all versions of a blob memory of the new shape; other shapes follow when the net is reshaped."""
         versions = [v for v in self._graph.values if v.name == blob.name]
@@ -98,3 +114,21 @@ class NetBlobs:
         for value in versions:
             value.shape = shape
         self.reshaped = True
+
+
+def _memories(blob: Blob) -> tuple[SyncedMemory, SyncedMemory]:
+    """Return the memory of a blob's data and of its gradient."""
+    assert blob.diff_memory is not None, "every blob of a net has one"
+    return blob.data_memory, blob.diff_memory
+
+
+def move_value(old: SyncedMemory, new: SyncedMemory) -> None:
+    """Move the value of one memory to another of the same size, with the NumPy views of it."""
+    if old is new or old.nbytes != new.nbytes or old.state in (State.UNINITIALIZED, State.DISCARDED):
+        return
+    old.ask(Ask.WRITE_CPU if alive(old.host_held) else Ask.READ_CPU)
+    if alive(old.host_held) and new.host is None and not old.locked:
+        new.host, new.host_held = old.host, old.host_held
+    new.ask(Ask.OVERWRITE_CPU)
+    if new.host is not old.host:
+        new.host_bytes[:] = old.host_bytes

@@ -46,7 +46,8 @@ from .inspect.account import net_statistics
 from .inspect.log import DeviceErrors, log_net
 from .inspect.named import Named, missing
 from .memory.buffer_store import hand_on
-from .memory.fit import fitted, log_parts, refuse_chosen_parts
+from .memory.fit import Need, fit, log_parts, refuse_chosen_parts
+from .memory.forecast import on_demand as plan_on_demand
 from .memory.micro_batch_choice import Splitting
 from .memory.net_memory import NetMemory
 from .passes import memory_order, param_order, precision
@@ -322,9 +323,9 @@ class Net(Uncopied):
             make = partial(build, key, first, reshaped)
             try:
                 with self.placed():
-                    self.ran &= first > 0 or self.memory.programs.keeps(key)  # otherwise `fitted` may split layers
+                    self.ran &= first > 0 or self.memory.programs.keeps(key)  # otherwise `fit` may split layers
                     if not self.ran:
-                        fitted(self, partial(self._bind, key, make, by_hand), by_hand=by_hand)
+                        fit(self.runtime, [Need(self, partial(self._bind, key, make, by_hand), by_hand=by_hand)])
                         self.ran = True
                     self.memory.run(key, make)
                 return not reshaped
@@ -479,20 +480,32 @@ class Net(Uncopied):
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory if it cannot fit."""
         self.runtime.check_resident()
-        fitted(self, lambda: self.memory.programs.bind("test", self.arrangement.test))
+        fit(self.runtime, [self.test_need()])
 
-    def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
+    def test_need(self) -> Need:
+        """Return what `prepare_test` plans."""
+        return Need(self, lambda: self.memory.programs.bind("test", self.arrangement.test))
+
+    def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None, *, on_demand: bool = False) -> Plan | None:
         """Plan a training iteration with these updates (None: a test forward) without taking its memory.
 
         Without LMS the plan only packs buffers. Returns None if there is nothing to plan. Raises OutOfDeviceMemory if
         it cannot fit.
+
+        on_demand: copy on demand, with layers in as few micro-batches as fit: far faster than a search for the best
+        plan.
         """
 
         def plan() -> Plan | None:
             self.runtime.check_resident()
-            return self.memory.planner.planned(self.program_of(updates))[1]
+            planner, program = self.memory.planner, self.program_of(updates)
+            if on_demand and self.runtime.active:
+                return plan_on_demand(planner, program)
+            return planner.planned(program)[1]
 
-        return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)
+        seconds = None if on_demand else lambda: seconds_of(plan())
+        plans: list[Plan | None] = fit(self.runtime, [Need(self, plan, seconds, updates)])
+        return plans[0]
 
     def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
         """Return the program of a training iteration with these updates (None: a test forward)."""
@@ -543,6 +556,16 @@ class Net(Uncopied):
             self.memory = self._made_memory(old)
         self.own_blobs.follow(self.memory.store)
         self._first_values.fill_constants(self.memory.memories)
+
+    def rearrange(self) -> None:
+        """Take memory for the current parts and mode, as do the nets that share its parameters.
+
+        Values of blobs move to the new buffers, and so do NumPy views that the user keeps of them.
+        """
+        with self.own_blobs.moved():
+            self.reshape()
+        for sharer in list(self.sharers):
+            sharer.share_with(self)
 
     # -- parameters ---------------------------------------------------------------------------------------------------
     @property

@@ -21,7 +21,6 @@ from ..memory.split_memory import SplitMemory
 from ..memory.states import State
 from ..memory.synced import SyncedMemory
 from ..proto import caffe_pb2
-from .memory.fit import follow
 from .passes import param_order
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def share(net: Net, other: Net) -> None:
     _refuse_others(net, other, pairs)
     other.sharers.add(net)
     if net.splitting.adopt(net.graph, blocks):
-        follow(net)
+        net.rearrange()
     _adopt_orders(net, other, pairs)
     for node, source in pairs:
         for p, q in zip(node.params, source.params, strict=True):

@@ -142,7 +142,7 @@ class Solver(Uncopied):
         self.nan: Policy = loss_watch.STOP
         self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self.updates = Updates(self.net, self.rule, param, self.callbacks)
-        fit(self.runtime, self._prepare)
+        self._prepare()
         self._autotune = Autotune(self.net)
         _log.info("Solver scaffolding done.")
 
@@ -161,11 +161,7 @@ class Solver(Uncopied):
         """Plan everything that will run, and refuse what cannot fit, before anything runs."""
         for net in self.test_nets:
             net.share_with(self.net)
-        with self.net.placed():
-            self.runtime.check_resident()
-        self.updates.prepare()
-        for net in self.test_nets:
-            net.prepare_test()
+        fit(self.runtime, [self.updates.need(), *(net.test_need() for net in self.test_nets)])
 
     def load_weights(self, path: str) -> None:
         """Copy weights by layer name into the train net and every test net."""
@@ -353,7 +349,7 @@ class Solver(Uncopied):
 
     def _plan_again(self) -> None:
         self.net.memory.forget_plans()
-        self.updates.prepare()
+        fit(self.runtime, [self.updates.need()])
 
     def _agreed(self, stop: bool) -> bool:
         """Return whether to stop here. Ranks stop after the same iteration, soon after one of them is asked to."""

@@ -12,8 +12,8 @@ from ..layers.base import count
 from ..lms.program import BufferId
 from ..memory.split_memory import SplitMemory
 from ..memory.synced import SyncedMemory
+from ..net.blobs import move_value
 from ..net.build.graph import Param
-from ..net.memory.fit import move_value
 from ..net.net import Net
 
 Slots = tuple[BufferId, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot

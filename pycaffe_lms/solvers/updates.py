@@ -23,7 +23,7 @@ from ..layers.base import count
 from ..lms.program import Access, BufferId, Mode, Step
 from ..memory.states import Ask
 from ..net.build.graph import Param
-from ..net.memory.fit import fitted
+from ..net.memory.fit import Need
 from ..net.net import Net
 from ..net.program.programs import HostedStep, Sequenced, sequence
 from ..ops import ops_of
@@ -121,10 +121,10 @@ class Updates:
             "update": lambda: sequence("update", self._apart, None),
         }
 
-    def prepare(self) -> None:
-        """Plan what an iteration will run. Raises OutOfDeviceMemory where it cannot fit."""
+    def need(self) -> Need:
+        """Return what an iteration will run, as `fit` plans it."""
 
-        def prepare() -> None:
+        def plan() -> None:
             self.follow_net()
             self._net.prepare_iterations(self.kinds())
             if not self.fused:
@@ -139,7 +139,7 @@ class Updates:
             self.follow_net()
             return self.tail if self.fused else [*self._norms, *self._apart]
 
-        fitted(self._net, prepare, seconds=seconds, updates=updates)
+        return Need(self._net, plan, seconds, updates)
 
     def replan(self) -> list[str]:
         """Plan the programs again, now that times were measured; return what the log says about it."""

@@ -16,14 +16,16 @@ from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
 from ...lms.cost.timing import PlanTimes, step_seconds
 from ...lms.plan.plan import Plan
+from ...lms.planner.host_slots import with_host_slots
 from ...lms.program import Access, Mode, Step, merge_accesses
 from ...lms.runtime.runtime import RESERVE, Runtime
 from ...log import only_warnings
 from ...net.build.graph import Param
 from ...net.inspect.account import predicted
-from ...net.memory.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least, needed
+from ...net.memory.forecast import InCore, Least, device_bytes, in_core, least, needed
+from ...net.memory.program_planner import ProgramPlanner
 from ...net.net import Net
-from ...net.program.programs import HostedStep
+from ...net.program.programs import HostedStep, Sequenced
 from ...net.tuning import Tuning
 from ...ops import WORKSPACE_LIMIT, ops_of
 from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter
@@ -33,6 +35,7 @@ from ...solvers.rules import Rule
 from ...solvers.slots import Histories
 from . import batches, shapes
 
+Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward
 _UNLIMITED = 1 << 46  # bytes: more than any device has
 PAGE = 2 << 20  # of a GPU's memory
 _GUESSES = 3  # of the largest batch, before any is planned
@@ -144,7 +147,9 @@ class Nets:
     def in_core(self, batch: int | None = None) -> InCore:
         """Return what the net needs without Large Model Support, whatever the machine's memory."""
         whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
-        return in_core(*self.build(whole, batch, _UNLIMITED))
+        net, tail = self.build(whole, batch, _UNLIMITED)
+        plan = net.plan_only(tail)
+        return in_core(*_program(net, tail), plan)
 
     def outcome(self, batch: int | None = None) -> Outcome:
         """Return what planning finds for the settings and a batch size (None: the net's own)."""
@@ -155,7 +160,7 @@ class Nets:
             plan = net.plan_only(tail)
         except OutOfDeviceMemory as error:
             return replace(found, refused=error)
-        found = replace(found, device=device_bytes(net, plan))
+        found = replace(found, device=device_bytes(net.runtime, plan))
         if plan is None or not net.runtime.active:
             return replace(found, seconds=core.seconds)
         times, steps = predicted(net, plan), step_seconds(plan, net.memory.planner.requests[plan.program.name].costs)
@@ -189,9 +194,9 @@ class Nets:
         managed with that budget.
         """
         lms = replace(self._whole(), exclude=None)
-        found = least(*self.build(lms, memory=self.capacity))
+        found = least(*_program(*self.build(lms, memory=self.capacity)))
         for _ in range(8):
-            again = least(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED))
+            again = least(*_program(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED)))
             if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
                 break
             found = again
@@ -227,7 +232,7 @@ class Nets:
         guess = start
         try:
             for batch in (start, 2 * start):
-                seen.append((batch, needed(*self.build(self._whole(), batch))))
+                seen.append((batch, needed(*_program(*self.build(self._whole(), batch)))))
             for _ in range(_GUESSES):
                 (a, one), (b, two) = seen[-2:]
                 if (two - one) * (b - a) <= 0:
@@ -235,7 +240,7 @@ class Nets:
                 guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), batches.MOST)
                 if guess == b:
                     break
-                seen.append((guess, needed(*self.build(self._whole(), guess))))
+                seen.append((guess, needed(*_program(*self.build(self._whole(), guess)))))
         except CaffeError:  # too large to be planned at all
             return guess
         return guess
@@ -253,14 +258,21 @@ class Nets:
         """Return why a batch does not fit; None: it does."""
         try:
             net, tail = self.build(self._whole(), batch)
-            plan = fits(net, tail)
-            if plan is not None and self.lms.host_limit is not None and self._host_refuses(host_bytes(net, plan)):
-                plan = net.plan_only(tail)  # on demand copies most, so another plan may need less
-                refused = self._host_refuses(plan.host_bytes) if plan is not None else None
-                return None if refused is None else str(refused)
+            plan = net.plan_only(tail, on_demand=True)
+            if plan is not None and self.lms.host_limit is not None:
+                host_bytes = with_host_slots(plan, net.runtime.slab.segment).host_bytes
+                if self._host_refuses(host_bytes):
+                    plan = net.plan_only(tail)  # on demand copies most, so another plan may need less
+                    refused = self._host_refuses(plan.host_bytes) if plan is not None else None
+                    return None if refused is None else str(refused)
         except CaffeError as error:
             return str(error)
         return None
+
+
+def _program(net: Net, tail: Tail) -> tuple[ProgramPlanner, Sequenced]:
+    """Return the net's planner and its program with the updates of `tail`."""
+    return net.memory.planner, net.program_of(tail)
 
 
 class _Assumed:

@@ -53,7 +53,6 @@ class Runtime:
         demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
         asked: the settings that were given; config: those in force.
         idle: LMS manages nothing, since everything fits without it.
-        fitting: nets are being planned to fit; whole: without micro-batches.
         arena: device memory that managed buffers use in turn.
         recorder: set while an iteration is recorded, see `recorder.py`.
         machine: rates of the device, for predictions; None: looked up by the device's name.
@@ -73,7 +72,7 @@ class Runtime:
     search: SearchBudget = field(default_factory=lambda: SEARCH)
 
     def __post_init__(self) -> None:
-        self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
+        self.asked, self.idle = self.config, False  # see `net/memory/fit.py`
         self.nets: list[ReferenceType[Any]] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self.arena = Arena(self.device)

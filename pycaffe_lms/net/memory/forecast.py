@@ -1,34 +1,30 @@
-"""Predicts device bytes and seconds of a net without running it. Allocates no arrays.
+"""Predicts device bytes and seconds of a program without running it. Allocates no arrays.
 
-`in_core` answers for a net without LMS, `fits` for on-demand copies, `least` and `needed` for the smallest budget.
+`in_core` answers for a net without LMS, `on_demand` plans copies when they are needed, `least` and `needed` give the
+smallest budget. Each takes the net's planner and the program.
 See also: `../../lms/cost/timing.py` (seconds of a plan), `Net.plan_only` (makes a plan).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...backend.device import ALIGN
 from ...errors import OutOfDeviceMemory
 from ...lms.layout.inplace_reuse import step_needs
 from ...lms.plan.plan import Plan
-from ...lms.planner.host_slots import with_host_slots
 from ...lms.planner.lookahead import make_plan
-from ...lms.program import Buffer, Program, layer_of
-from ...lms.remat.candidates import RematCandidates
-from ...lms.remat.requested import CannotRemat, remat_order
-from ..program.lms_requests import cannot_remat
-from ..program.programs import HostedStep, Sequenced
+from ...lms.program import layer_of
+from ...lms.request import PlanRequest
+from ...lms.runtime.runtime import Runtime
+from ..program.programs import Sequenced
 from ..program.split_backward import with_least_memory
-from .fit import fitted
 
 if TYPE_CHECKING:
-    from ..net import Net
+    from .program_planner import ProgramPlanner
 
-Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward
 CLOSE = 0.01  # tolerance of the search for the smallest arena, as a fraction of the largest step's bytes
 
 
@@ -59,90 +55,64 @@ class Least:
         return layer_of(self.step)
 
 
-def in_core(net: Net, tail: Tail) -> InCore:
-    """Forecast a net without Large Model Support. Raises OutOfDeviceMemory if it does not fit its device."""
-    plan = net.plan_only(tail)
-    costs = net.memory.planner.costs_of(net.program_of(tail), {}, {})
-    return InCore(device_bytes(net, plan), sum(costs.steps))
+def in_core(planner: ProgramPlanner, sequenced: Sequenced, plan: Plan | None) -> InCore:
+    """Forecast a net without Large Model Support. plan: of the program; it only packs buffers."""
+    return InCore(device_bytes(planner.runtime, plan), sum(planner.costs_of(sequenced, {}, {}).steps))
 
 
-def device_bytes(net: Net, plan: Plan | None) -> int:
+def device_bytes(runtime: Runtime, plan: Plan | None) -> int:
     """Return the bytes of device memory that a run takes: resident buffers, workspace and the plan's arena."""
-    return net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
+    return _fixed(runtime) + (plan.arena_bytes if plan is not None else 0)
 
 
-def fits(net: Net, tail: Tail) -> Plan | None:
-    """Plan on-demand copies, with layers in as few micro-batches as fit. Far faster than a search for the best plan.
+def _fixed(runtime: Runtime) -> int:
+    return runtime.resident_bytes + runtime.workspace_bytes
+
+
+def on_demand(planner: ProgramPlanner, sequenced: Sequenced) -> Plan | None:
+    """Plan on-demand copies: far faster than a search for the best plan, and fits where any plan does.
 
     Returns None if there is nothing to plan. Raises OutOfDeviceMemory if no plan fits.
     """
-    if not net.runtime.active:
-        net.plan_only(tail)
-        return None
-    return fitted(net, lambda: _on_demand(net, tail), updates=tail)
+    chosen = _smaller_form(planner, sequenced)
+    return _plan(planner.runtime, chosen, planner.runtime.limit()) if chosen.buffers else None
 
 
-def _on_demand(net: Net, tail: Tail) -> Plan | None:
-    if net.runtime.idle:
-        return net.plan_only(tail)
-    net.runtime.check_resident()
-    program, managed, uncopied = _managed(net, tail)
-    if not managed:
-        return None
-    page = net.runtime.page(managed)
-    return make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=page)
+def _plan(runtime: Runtime, chosen: PlanRequest, limit: int | None) -> Plan:
+    buffers, uncopied = chosen.buffers, chosen.requested.buffers
+    page = runtime.page(buffers)
+    return make_plan(chosen.program, buffers, limit=limit, ahead=0, uncopied=uncopied, page=page)
 
 
-def host_bytes(net: Net, plan: Plan) -> int:
-    """Return the bytes of host memory that the host slots of a plan take; the plan has none assigned yet."""
-    return with_host_slots(plan, net.runtime.slab.segment).host_bytes
+def _smaller_form(planner: ProgramPlanner, sequenced: Sequenced) -> PlanRequest:
+    """Return the form of a program whose largest step needs less: with whole backward steps, or with split ones."""
+    forms = replace(sequenced, split_backward=None), with_least_memory(sequenced)
+    return min(map(planner.as_requested, forms), key=_largest_step)
 
 
-def _managed(net: Net, tail: Tail) -> tuple[Program, Mapping[int, Buffer], frozenset[int]]:
-    """Choose the program whose largest step needs less: with whole backward steps, or with split ones.
-
-    Returns:
-        The program with the rematerialization that layers request, the managed buffers that it touches, and the ids of
-        those that are never copied.
-    """
-    made = net.program_of(tail)
-    whole, other = _with_requests(net, replace(made, split_backward=None)), _with_requests(net, with_least_memory(made))
-    return other if max(step_needs(*other[:2]), default=0) < max(step_needs(*whole[:2]), default=0) else whole
+def _largest_step(form: PlanRequest) -> int:
+    return max(step_needs(form.program, form.buffers), default=0)
 
 
-def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, Mapping[int, Buffer], frozenset[int]]:
-    request = net.memory.planner.request_of(sequenced)
-    program, requested = request.program, request.requested
-    if requested.steps:
-        try:
-            program = remat_order(program, RematCandidates(program, request.remats, request.scratch), requested).program
-        except CannotRemat as failure:
-            raise cannot_remat(net.run_graph, sequenced.steps, failure) from None
-    return program, request.buffers, requested.buffers
-
-
-def least(net: Net, tail: Tail) -> Least:
-    """Find the least device memory for a plan of the net as built.
+def least(planner: ProgramPlanner, sequenced: Sequenced) -> Least:
+    """Find the least device memory for a plan of the program, its net as built.
 
     With another budget, `-lms_frac` and automatic mode may make other buffers resident.
     """
-    program, managed, uncopied = _managed(net, tail)
-    fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
+    chosen, fixed = _smaller_form(planner, sequenced), _fixed(planner.runtime)
+    managed = chosen.buffers
     if not managed:
         return Least(fixed, fixed, "", ())
-    sizes, need = {b: buffer.nbytes for b, buffer in managed.items()}, step_needs(program, managed)
-    worst = program.steps[need.index(max(need))]
-    parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
-    plan = partial(make_plan, program, managed, ahead=0, uncopied=uncopied, page=net.runtime.page(managed))
-    arena = _least_arena(max(need), lambda limit: plan(limit=limit).arena_bytes)
-    return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
+    need = step_needs(chosen.program, managed)
+    worst = chosen.program.steps[need.index(max(need))]
+    parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -managed[b].nbytes)
+    arena = _least_arena(max(need), lambda limit: _plan(planner.runtime, chosen, limit).arena_bytes)
+    return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, managed[b].nbytes) for b in parts))
 
 
-def needed(net: Net, tail: Tail) -> int:
+def needed(planner: ProgramPlanner, sequenced: Sequenced) -> int:
     """Return a lower bound of `least` in bytes, much faster: resident buffers, workspace and the largest step."""
-    program, managed, _ = _managed(net, tail)
-    fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
-    return fixed + max(step_needs(program, managed), default=0)
+    return _fixed(planner.runtime) + _largest_step(_smaller_form(planner, sequenced))
 
 
 def _least_arena(need: int, arena_of: Callable[[int | None], int]) -> int:

@@ -7,15 +7,17 @@ the tops' gradients are then read twice. `ProgramPlanner.planned` tries the form
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from ...errors import OutOfDeviceMemory
 from ...lms.cost.machine import Costs
 from ...lms.cost.timing import time_plan
-from ...lms.plan.plan import Plan
+from ...lms.plan.plan import Plan, seconds_of
 from ...lms.program import Buffer
-from ...lms.remat.requested import CannotRemat
+from ...lms.remat.candidates import RematCandidates
+from ...lms.remat.requested import CannotRemat, remat_order
 from ...lms.request import PlanRequest
 from ...lms.runtime.compression import compressed_bytes
 from ...lms.runtime.runtime import Runtime
@@ -29,11 +31,20 @@ from ..program.steps import LayerStep
 from .buffer_store import BufferStore
 
 
+@dataclass(frozen=True)
+class PlannedForm:
+    """Hold a form of a program, its plan (None: it touches no managed buffer) and what that was asked for under LMS."""
+
+    sequenced: Sequenced
+    plan: Plan | None
+    request: PlanRequest | None = None
+
+
 class ProgramPlanner:
     """Make plans of programs of one net, at its current shapes."""
 
     def __init__(self, graph: Graph, store: BufferStore, runtime: Runtime, itemsize: int):
-        self._graph, self._store, self._runtime, self._itemsize = graph, store, runtime, itemsize
+        self._graph, self._store, self._itemsize, self.runtime = graph, store, itemsize, runtime
         self.requests: dict[str, PlanRequest] = {}  # by program: the request of the plan that was chosen last
 
     def planned(self, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
@@ -44,58 +55,55 @@ class ProgramPlanner:
 
         Raises:
             OutOfDeviceMemory: no form fits.
-            CaffeError: as `plan_of`.
+            CaffeError: as `Runtime.plan` and `Runtime.pack`.
         """
-        name, forms = sequenced.program.name, self._forms(sequenced)
-        best: tuple[Sequenced, Plan, PlanRequest | None] | None = None
+        tried: list[PlannedForm] = []
         refused: OutOfDeviceMemory | None = None
-        for form in forms:
+        for form in self._forms(sequenced):
             try:
-                plan = self.plan_of(form)
+                tried.append(self._planned(form))
             except OutOfDeviceMemory as error:
                 refused = error
                 continue
-            if plan is None:
-                return form, None
-            if best is None or plan.seconds < best[1].seconds:
-                best = form, plan, self.requests.get(name)
-            if form is forms[-1] or not self._waits(plan):
+            if not self._waits(tried[-1]):
                 break
-        if best is None:
+        if not tried:
             assert refused is not None, "there is at least one form"
             raise refused
-        form, plan, request = best
-        if request is not None:
-            self.requests[name] = request
-        return form, plan
+        best = min(tried, key=lambda form: seconds_of(form.plan))
+        if best.request is not None:
+            self.requests[best.request.program.name] = best.request
+        return best.sequenced, best.plan
 
     def _forms(self, sequenced: Sequenced) -> list[Sequenced]:
         """Return the forms of a program in the order in which they are tried."""
         whole, split = replace(sequenced, split_backward=None), with_least_memory(sequenced)
         if len(split.steps) == len(whole.steps):  # no backward can be split
             return [whole]
-        cache = self._runtime.plan_cache
+        cache = self.runtime.plan_cache
         cached = cache.separates(sequenced.program.name) if cache is not None else None
         return [whole, split] if cached is None else [split if cached else whole]
 
-    def _waits(self, plan: Plan) -> bool:
+    def _waits(self, form: PlannedForm) -> bool:
         """Return whether a plan waits for copies so much that another form may be faster."""
-        search, steps = self._runtime.search, sum(self.requests[plan.program.name].costs.steps)
+        plan, request, search = form.plan, form.request, self.runtime.search
+        if plan is None or request is None:
+            return False
+        steps = sum(request.costs.steps)
         return plan.seconds > search.split_slow * steps and plan.stall > search.split_waits * plan.seconds
 
-    def plan_of(self, sequenced: Sequenced) -> Plan | None:
-        """Return a verified plan, or None if the program touches no managed buffer.
+    def _planned(self, sequenced: Sequenced) -> PlannedForm:
+        """Plan one form of a program.
 
         In a program by hand without LMS, packed buffers get memory of their own, because all values survive.
         """
-        if sequenced.by_hand and not self._runtime.active:
-            return None
-        buffers = self._managed(sequenced)
-        if not buffers:
-            return None
-        if not self._runtime.active:
-            return self._runtime.pack(sequenced.program, buffers)
-        return self._plan(sequenced, self.request_of(sequenced))
+        active, buffers = self.runtime.active, self._managed(sequenced)
+        if not buffers or (sequenced.by_hand and not active):
+            return PlannedForm(sequenced, None)
+        if not active:
+            return PlannedForm(sequenced, self.runtime.pack(sequenced.program, buffers))
+        request = self.request_of(sequenced)
+        return PlannedForm(sequenced, self._plan(sequenced, request), request)
 
     def replanned(self, sequenced: Sequenced, old: Plan, ran: Sequenced) -> tuple[Sequenced, Plan, float]:
         """Plan a program again with the step times known now, in the form that ran.
@@ -106,16 +114,31 @@ class ProgramPlanner:
         """
         sequenced = in_same_form(sequenced, ran)
         request = replace(self.request_of(sequenced), first=old.how)
+        self.requests[sequenced.program.name] = request
         before = time_plan(old, request.costs).seconds
         plan = self._plan(sequenced, request)
-        return sequenced, plan if plan.seconds < self._runtime.search.replan * before else old, before
+        return sequenced, plan if plan.seconds < self.runtime.search.replan * before else old, before
 
     def _plan(self, sequenced: Sequenced, request: PlanRequest) -> Plan:
-        self.requests[sequenced.program.name] = request
+        with self._placed(sequenced):
+            return self.runtime.plan(request)
+
+    @contextmanager
+    def _placed(self, sequenced: Sequenced) -> Iterator[None]:
+        """Name the layer whose request for rematerialization cannot be met."""
         try:
-            return self._runtime.plan(request)
+            yield
         except CannotRemat as failure:
             raise cannot_remat(self._graph, sequenced.steps, failure) from None
+
+    def as_requested(self, sequenced: Sequenced) -> PlanRequest:
+        """Return the request of a program with the rematerialization that layers ask for in it, and no other."""
+        request = self.request_of(sequenced)
+        if not request.requested.steps:
+            return request
+        remats = RematCandidates(request.program, request.remats, request.scratch)
+        with self._placed(sequenced):
+            return replace(request, program=remat_order(request.program, remats, request.requested).program)
 
     def request_of(self, sequenced: Sequenced) -> PlanRequest:
         """Return what is known of a program, for a plan of it."""
@@ -123,7 +146,7 @@ class ProgramPlanner:
         return PlanRequest(
             sequenced.program,
             self._compressed(sequenced, self._managed(sequenced)),
-            self.costs_of(sequenced, remats, self._runtime.measured),
+            self.costs_of(sequenced, remats, self.runtime.measured),
             {s: step.step for s, step in remats.items()},
             store.call_scratch,
             remat_requests_of(self._graph, sequenced, remats, store.call_scratch),
@@ -131,7 +154,7 @@ class ProgramPlanner:
 
     def costs_of(self, sequenced: Sequenced, remats: Mapping[int, LayerStep], measured: Mapping[str, float]) -> Costs:
         """Return the seconds of the steps of a program and of `remats`. measured: seconds by step name."""
-        store, machine = self._store, self._runtime.machine
+        store, machine = self._store, self.runtime.machine
         assert machine is not None, "only programs of a device with memory of its own are planned"
         sizes = {b: memory.nbytes for b, memory in store.memories.items()}
         return program_costs(self._graph, sequenced.steps, remats, store.buffers, sizes, machine, measured)
@@ -140,7 +163,7 @@ class ProgramPlanner:
         """Return the steps that rematerialize forward steps of a program, by the index of the forward step."""
         if sequenced.by_hand:
             return {}
-        return wanted_remats(self._graph, program_remats(self._graph, sequenced.steps), self._runtime.config)
+        return wanted_remats(self._graph, program_remats(self._graph, sequenced.steps), self.runtime.config)
 
     def as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """Return the program in the order of the plan, rematerialization steps included."""
@@ -157,7 +180,7 @@ class ProgramPlanner:
 
     def _compressed(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
         """Return the managed buffers of a program, with the sizes of their copies (smaller under compression)."""
-        if not self._runtime.config.compress:
+        if not self.runtime.config.compress:
             return managed
         sizes = {b: compressed_bytes(self._store.memories[b].nbytes, self._itemsize) for b in managed}
         return with_compression(sequenced.program, managed, inexact(self._graph), sizes)
