@@ -60,6 +60,18 @@ def test_a_buffer_does_not_leave_while_a_part_of_it_is_copied():
     refused(plan_of(steps, [make, parts[0], dataclasses.replace(use, waits=(1,))], 2048), 'only a part of "a"')
 
 
+@pytest.mark.parametrize("kind", [OpKind.IN, OpKind.OUT])
+def test_a_copy_in_parts_is_completed(kind):
+    """A copy in of what a step uses, and a copy out of what a step made: without the second part, the plan is refused
+    for that, not only because the buffer stays on the device."""
+    steps = [Step("make a", (Access(0, WRITE),))] if kind is OpKind.OUT else []
+    make, at = [compute(0, births=(A,))][: len(steps)], len(steps)  # at: the index of the first part
+    parts = [copy(kind, A, *range(at), part=(start, 512)) for start in (0, 512)]
+    use = compute(at, at + 1, drops=(0,))
+    verify(plan_of([*steps, Step("use a", (Access(0, READ),))], [*make, *parts, use], 1024))
+    refused(plan_of(steps, [*make, parts[0]], 1024), "parts of copies are missing at the end: a")
+
+
 def test_host_slots_do_not_overlap():
     """By half: no two begin at one byte, and events order all that touch those bytes."""
     steps = [Step("make", (Access(0, WRITE), Access(1, WRITE))), Step("use", (Access(0, READ), Access(1, READ)))]

@@ -361,6 +361,9 @@ class _Values:
                 raise PlanError(f"plan of {plan.program.name}: a value that must survive is copied in 16 bits").at(
                     blob=plan.buffers[b].name
                 )
+        if self.under_way:
+            names = ", ".join(plan.buffers[b].name for b in self.under_way)
+            raise PlanError(f"plan of {plan.program.name}: parts of copies are missing at the end: {names}")
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device at the end: {names}")
