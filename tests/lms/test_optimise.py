@@ -16,6 +16,7 @@ from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
 from pycaffe_lms.lms.rules import Rules
 
+from .. import seeds
 from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program, random_program
@@ -51,21 +52,35 @@ def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=Non
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("page", [None, 1024])
-@sample("seeds", SEEDS, 14, also=(27, 67, 97, 112, 132, 147))  # there something runs again, where that is rare
-def test_every_plan_is_proved_and_fits(make, share, page, seeds):
-    rematerialized = 0
-    for seed in seeds:
+@sample("cases", SEEDS, 14, also=(67, 112))  # there something runs again, where that is rare
+def test_every_plan_is_proved_and_fits(make, share, page, cases):
+    for seed in cases:
         program, buffers = make(seed)
-        least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
-        limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
+        limit = _limit(program, buffers, share, page)
         plan, _ = _optimise(program, buffers, limit, seed, page=page)
         verify(plan)
         again = ordered(program, _replays(program), plan.order)
         verify_remat(program, again, _replays(program), frozenset())
         assert again.program.steps == plan.program.steps
         assert plan.arena_bytes <= max(limit, 0)
-        rematerialized += plan.rematerialized
-    assert rematerialized > 0 or make is random_program or share not in (0.1, 0.3) or 27 not in seeds
+
+
+def _limit(program, buffers, share, page):
+    """What copies on demand need, and a share of what is missing for all buffers at once."""
+    least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
+    return least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
+
+
+@pytest.mark.parametrize("share, page, seed", [(0.1, None, 67), (0.3, None, 9), (0.1, 1024, 9), (0.3, 1024, 9)])
+def test_something_runs_again_where_that_saves_time(share, page, seed, monkeypatch):
+    """Such programs are rare in an arena without pages: with a share of 0.1, 2 of 150."""
+    monkeypatch.setattr(seeds, "BASE", 0)  # these programs, whatever others draw
+    program, buffers = net_program(seed)
+    limit = _limit(program, buffers, share, page)
+    copied, _ = _optimise(program, buffers, limit, seed, rules=[r for r in RULES if not r.remats], page=page)
+    plan, _ = _optimise(program, buffers, limit, seed, page=page)
+    assert copied.rematerialized == 0 < plan.rematerialized
+    assert plan.seconds < copied.seconds
 
 
 def test_without_a_limit_everything_stays():
