@@ -147,7 +147,7 @@ def test_the_simulated_device_computes_what_the_cpu_does(on_cpu, on_sim):
     "order, ahead", [("latest", ()), ("earliest", ("-lms_ahead", "0")), ("random", ("-lms_ahead", "1"))]
 )
 def test_with_too_little_memory_lms_copies_and_changes_no_digit(order, ahead, on_sim, folder):
-    """1,400 KB are less than the net needs for good, and less than all that LMS manages needs at once."""
+    """1,400 KB are less than the net needs all the time, and less than all that LMS manages needs at once."""
     argv = ["-backend", "sim", "-lms_budget", "1400KB"]
     without = caffe("train", "-solver", "models/digits/solver.prototxt", *argv, cwd=folder)
     assert without.code == 1 and "-lms" in without.said[1]

@@ -239,7 +239,7 @@ def test_what_stays_for_good_and_cannot_fit_is_refused(page):
     solver = _solver(SimDevice(64 << 20, page=page), lms)
     _train(solver, [SMALL])
     _feed(solver.net, LARGE, 1)
-    with pytest.raises(OutOfDeviceMemory, match="for good .*memory ends at this layer's") as caught:
+    with pytest.raises(OutOfDeviceMemory, match="all the time .*memory ends at this layer's") as caught:
         solver.step(1)
     assert caught.value.where.layer == "data" and solver.iter == 1
 

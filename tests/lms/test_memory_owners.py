@@ -111,7 +111,7 @@ def test_a_net_alone_is_not_told_of_others():
 
 
 def test_a_test_net_is_named_where_memory_ends_in_it():
-    """What stays for good, of a train and a test net: ip's parameters are the train net's, its blobs are not."""
+    """What stays all the time, of a train and a test net: ip's parameters are the train net's, its blobs are not."""
     small, large = (inputs(data=(n, 16, 8, 8), label=(n,)) for n in (32, 320))
     test = TEXT.replace(small, large).replace('"c1"', '"t1"')
     assert test.startswith(large)
@@ -129,6 +129,6 @@ def test_a_test_net_is_named_where_memory_ends_in_it():
 
 def test_a_program_by_hand_that_cannot_fit_for_good_says_so():
     """Not that a step that needs nothing has no memory."""
-    with pytest.raises(OutOfDeviceMemory, match="for good .*memory ends at this layer's 800.0 KiB") as caught:
+    with pytest.raises(OutOfDeviceMemory, match="all the time .*memory ends at this layer's 800.0 KiB") as caught:
         _net("a", SimDevice(64 << 20), LMSConfig(threshold_kb=10000, budget=1 << 20)).forward()
     assert caught.value.where.layer == "ip"

@@ -205,7 +205,7 @@ def refuse_impossible(
         free=limit,
         where=Where(layer=layer_of(worst.name)),
         fix="raise -lms_budget, lower batch_size or -workspace, or lower -lms so that fewer buffers stay on the device "
-        f"for good, for one layer's buffers must fit at once; or {IN_PARTS}",
+        f"all the time, because the buffers of one layer must fit at once; or {IN_PARTS}",
     )
 
 

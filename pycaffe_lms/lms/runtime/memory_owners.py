@@ -113,7 +113,7 @@ def refuse_residents(runtime: Runtime) -> None:
     if runtime.config.enabled:
         fix = "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay, or raise -lms_budget"
     error = OutOfDeviceMemory(
-        f"{name} needs {human_bytes(mine)} of device memory for good"
+        f"{name} needs {human_bytes(mine)} of device memory all the time"
         f"{'' if runtime.config.enabled else ' without Large Model Support'} (workspace {human_bytes(workspace)})"
         f"{beside}, {human_bytes(capacity)} are there; memory ends at "
         f"{'this layer' if layer else 'the workspace'}'s {human_bytes(size)}{runtime.memory_owners.others()}",

@@ -257,9 +257,9 @@ class Runtime:
         if plan.arena_bytes > limit:
             fixed, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
             raise OutOfDeviceMemory(
-                f"the net needs {human_bytes(fixed)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
-                f"a while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are "
-                "there",
+                f"the net needs {human_bytes(fixed)} of device memory all the time and {human_bytes(plan.arena_bytes)} "
+                f"more while {program.name} runs, without Large Model Support; "
+                f"{human_bytes(self.device.capacity())} are there",
                 needed=needed,
                 free=limit,
                 fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
