@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-HostArray: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+HostArray: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
 """A NumPy array of any shape and type; the text next to it says which."""
 
 DType: TypeAlias = "np.dtype[Any]"
