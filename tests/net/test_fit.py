@@ -1,0 +1,69 @@
+"""Which arrangements of nets are tried, in which order, and which refusal is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.net.memory.fit import fit
+
+WITH, WITHOUT, PARTS = ("with", False), ("without", False), ("with", True)
+
+
+class Runtime(SimpleNamespace):
+    def __init__(self, nets, idle):
+        super().__init__(idle=idle, plan_cache=None, device=SimpleNamespace(is_host=False))
+        self.asked = SimpleNamespace(enabled=True)
+        self.nets = [lambda net=net: net for net in nets]
+
+    def set_idle(self, on):
+        self.idle = on
+
+
+def net(ran=False, forward_only=False, chooses=False):
+    splitting = SimpleNamespace(chooses=chooses)
+    return SimpleNamespace(ran=ran, forward_only=forward_only, splitting=splitting, rearrange=lambda: None)
+
+
+def tried(nets, idle=False, fitting=None):
+    """What was tried, what came of it, and the runtime's mode afterwards. fitting: what fits; None: nothing."""
+    runtime, seen = Runtime(nets, idle), []
+
+    def planned(more_parts):
+        seen.append(("without" if runtime.idle else "with", more_parts))
+        if seen[-1] != fitting:
+            raise OutOfDeviceMemory(f"{seen[-1]}", needed=2, free=1)
+        return "a plan"
+
+    try:
+        [result] = fit(runtime, [SimpleNamespace(planned=planned)])
+    except OutOfDeviceMemory as error:
+        result = str(error)
+    return seen, result, runtime.idle
+
+
+@pytest.mark.parametrize(
+    "fitting, order", [(WITH, [WITH]), (WITHOUT, [WITH, WITHOUT]), (PARTS, [WITH, WITHOUT, PARTS])]
+)
+def test_the_first_that_fits_is_taken(fitting, order):
+    assert tried([net(), net(chooses=True)], fitting=fitting) == (order, "a plan", fitting is WITHOUT)
+
+
+@pytest.mark.parametrize(
+    "nets, idle, order",
+    [
+        ([net()], False, [WITH, WITHOUT]),
+        ([net()], True, [WITHOUT, WITH]),
+        ([net(chooses=True)], True, [WITHOUT, WITH, PARTS]),
+        ([net(ran=True, forward_only=True)], False, [WITH, WITHOUT]),  # no backward needs its values
+        ([net(ran=True)], False, [WITH]),
+        ([net(ran=True), net(chooses=True)], False, [WITH, PARTS]),
+        ([net(ran=True, chooses=True)], True, [WITHOUT]),
+    ],
+)
+def test_where_nothing_fits_the_refusal_under_lms_is_told(nets, idle, order):
+    """Nets whose values a backward needs keep their memory; all others are under Large Model Support again."""
+    last = [t for t in order if t != WITHOUT] or [WITHOUT]
+    assert tried(nets, idle) == (order, str(last[-1]), order == [WITHOUT])
