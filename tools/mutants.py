@@ -166,8 +166,8 @@ MUTANTS = (
         (
             "a remat step with one right input is right",
             "lms/remat/candidates.py",
-            "return all(known.get(b) == v for b, v in inputs)",
-            "return not inputs or any(known.get(b) == v for b, v in inputs)",
+            "all(before[1].get(x) == v for x, v in inputs)",
+            "(not inputs or any(before[1].get(x) == v for x, v in inputs))",
         ),
     ),
     *_mutants(
