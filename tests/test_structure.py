@@ -69,7 +69,7 @@ PURE = [
         f"lms.planner.{n}"
         for n in ("choose", "copy_reordering", "dropped_steps", "evict", "host_slots", "lookahead", "lowering")
     ),
-    *(f"lms.planner.{n}" for n in ("carry_over", "optimise", "search")),
+    "lms.planner.optimise",
     *(f"lms.remat.{n}" for n in ("candidates", "cost", "requested")),
     *(f"lms.report.{n}" for n in ("layer_costs", "page", "page_charts", "text")),
     *("lms.runtime.counters", "net.build.filter", "net.build.splits"),

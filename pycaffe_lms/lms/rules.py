@@ -1,7 +1,7 @@
 """Define every number that planning chooses by: `Rules` of one eviction pass, and `SearchBudget` of a whole search.
 
-Pure. `planner/search.py` varies the rules; all other numbers are the same for every program. What each of them gains
-over the zoo is in docs/lms.md; `tools/bench/ablation.py` changes them one at a time.
+Pure. `planner/optimise.py` tries several rules; all other numbers are the same for every program. What each of them
+gains over the zoo is in docs/plan_search.md; `tools/bench/ablation.py` changes them one at a time.
 """
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ class Rules:
 
 SWAP = (Rules(remats=False),)  # copies only
 AUTO = (
-    Rules(linked_weight=0.5),
+    Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.3),
+    Rules(checkpoint_density=2.75, surplus_weight=0.0, displacement=False),
+    Rules(linked_weight=0.1, surplus_weight=0.3),
+    Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.0),
+    Rules(copies=False, linked_weight=0.1, checkpoint_density=2.75, surplus_weight=0.3),
     Rules(copies=False, linked_weight=0.1, checkpoint_density=4.5),
-    Rules(copies=False, linked_weight=0.3, checkpoint_density=4.5, surplus_weight=0.0),
-    Rules(copies=False, linked_weight=0.3, checkpoint_density=2.75, surplus_weight=0.3),
-    Rules(copies=False, linked_weight=0.5, checkpoint_density=2.75, surplus_weight=0.0),
-    Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),
-    Rules(copies=False, linked_weight=0.5, checkpoint_density=2.0),
-    Rules(linked_weight=0.7),
-    Rules(linked_weight=0.1),
-    Rules(copies=False, linked_weight=1.0),
-    Rules(copies=False, linked_weight=0.1),
+    Rules(checkpoint_density=4.5, surplus_weight=0.0),
+    Rules(linked_weight=0.1, checkpoint_density=2.75),
+    Rules(copies=False, checkpoint_density=3.5),
     Rules(remats=False),
 )
 
@@ -62,18 +60,11 @@ class SearchBudget:
     """Hold the numbers by which plans are searched for.
 
     Attributes:
-        auto: sets of rules tried first, in this order; see `Search.next` for the exceptions.
-        ladders: (field of `Rules`, its values): neighbours of the best rules differ by one rung.
-        given_first: sets of rules from `auto` that are tried before neighbours of the best.
-        copies_after: failures after which the last set of `auto` (copies alone, which needs least memory) is next.
-        failures: failures after which no more sets are tried: the program hardly fits, and copying on demand is left.
-        work: sum of (passes x steps squared) after which no more rules are tried. It is counted, not timed, so that
-            every run finds the same plan.
-        failed_work: share of a pass's work that counts where no plan came of it.
-        slow: factor on the seconds of the steps alone; slower plans get more `work`:
-        short_steps: a program of this many steps twice as much, shorter ones up to four times.
-        most_tried: most sets of rules tried.
-        steps_per_try: steps of the program per set of rules; as many as are given are tried in any case.
+        auto: sets of rules tried, in this order: each next one is that of 145 which, with those before it, gives the
+            fastest plans over the cases of `tools/bench/ablation.py`. Those that only copy come last: they are tried
+            where no other gave a plan.
+        work: sum of (eviction passes x steps squared) after which no more rules are tried: a bound of the planning
+            time, counted rather than timed, so that every run finds the same plan.
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program
             that runs for a millisecond is planned at once.
         close: factor on the seconds of the steps alone; a plan as fast as this ends the search.
@@ -85,48 +76,27 @@ class SearchBudget:
         large_parts: a value is large if it takes more than one of so many parts of the memory limit. Rematerializing
             large values may displace gradients, which is priced (`remat/cost.py`); 0: never.
         dwarf_factor: a value is not rematerialized if a large one of so many times its bytes is needed for that.
-        carry_over_factor: factor on the seconds of a value's copy in: longest time that it is kept from its last use to
-            the end of the run, to save that copy at the start of the next; 0: never.
         reorder_work: tasks whose times are computed before the reordering of copies ends; 0: none is reordered.
         reorder_tries: copies tried for one waiting step.
         reorder_depth: copies followed back from one waiting step.
-        cut_unit: bytes: copies are cut at multiples of it; 1 << 62: never.
-        least_piece: bytes of the smallest piece of a copy, since each piece costs the latency of a copy.
+        piece: bytes: copies are cut at multiples of it, since each piece costs the latency of a copy; 1 << 62: never.
         least_gain: seconds: shorter gains and waits of reordering count as none.
-        packing_orders: orders in which fixed lifetimes are packed until the memory is as small as can be.
-        packing_tries: orders tried by `pack_within`, each beginning with what found no place in the one before.
+        packing_tries: tries of one order of lifetimes; what found no place goes first in the next.
         extension_shares: shares of a wanted extension of a lifetime that are tried.
-        large_lifetime_parts: a lifetime is large if it takes at least one of so many parts of the memory; these are
-            stacked first in the second series of orders. 0: no second series.
+        large_lifetime_parts: a lifetime is large if it takes at least one of so many parts of the memory; these go
+            first in the second order.
         segment_orders_up_to: lifetimes on the host beyond which only one order is tried.
-        page_waste_parts: a buffer lies in pages if its last page wastes at most one of so many parts of it.
         ahead_tries: memory sizes tried by fixed look-ahead until packing fits.
         ahead_factor: factor on that memory from try to try.
-        split_slow: a split backward is tried for a plan that takes more than so many times the seconds of its steps
-        split_waits: and waits for copies for more than this share of its time.
-        params_share: share of the device; parameters, gradients and history that take less stay on it,
-        params_steps: if they leave so many times the largest step: with less, copies cannot overlap steps.
+        split_slow: a split backward is tried for a plan that takes more than so many times the seconds of its steps.
+        params_share: share of the device; parameters, gradients and history that take less stay on it if they leave
+            what the largest step needs.
         few_pages: pages; an arena of fewer is contiguous.
         replan: a new plan replaces the old one if it is predicted to take at most this share of its time.
     """
 
     auto: tuple[Rules, ...] = AUTO
-    ladders: tuple[tuple[str, tuple[float, ...]], ...] = (
-        ("checkpoint_density", (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0)),
-        ("copies", (True, False)),
-        ("displacement", (True, False)),
-        ("surplus_weight", (1.0, 0.3, 0.1, 0.0)),
-        ("linked_weight", (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)),
-    )
-    given_first: int = 4
-    copies_after: int = 2
-    failures: int = 5
     work: int = 9_000_000
-    failed_work: float = 0.5
-    slow: float = 1.3
-    short_steps: int = 600
-    most_tried: int = 40
-    steps_per_try: int = 12
     steps_per_second: int = 6_000_000
     close: float = 1.01
     passes: int = 6
@@ -136,25 +106,19 @@ class SearchBudget:
     checkpoint_seconds: float = 1.0
     large_parts: int = 12
     dwarf_factor: int = 8
-    carry_over_factor: float = 2.0
     reorder_work: int = 2_000_000
     reorder_tries: int = 4
     reorder_depth: int = 64
-    cut_unit: int = 2 << 20
-    least_piece: int = 16 << 20
+    piece: int = 4 << 20
     least_gain: float = 1e-7
-    packing_orders: int = 6
     packing_tries: int = 5
     extension_shares: tuple[float, ...] = (1.0, 0.6, 0.3, 0.0)
     large_lifetime_parts: int = 40
     segment_orders_up_to: int = 2000
-    page_waste_parts: int = 8
     ahead_tries: int = 12
     ahead_factor: float = 0.94
     split_slow: float = 1.15
-    split_waits: float = 0.1
     params_share: float = 0.4
-    params_steps: float = 1.5
     few_pages: int = 16
     replan: float = 0.995
 

@@ -221,7 +221,7 @@ def resnet_text() -> str:
 def test_a_net_of_the_model_zoo(monkeypatch):
     """As it is planned in earnest, but with small pieces: some pass, to their gain, and the bits are the same."""
     monkeypatch.undo()
-    small = dataclasses.replace(SEARCH, least_piece=4096, cut_unit=4096)
+    small = dataclasses.replace(SEARCH, piece=4096)
     monkeypatch.setattr(
         choose, "with_copies_reordered", lambda plan, costs, search: with_copies_reordered(plan, costs, small)
     )

@@ -18,7 +18,7 @@ from pycaffe_lms.lms.planner.evict import Constraints
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
-from pycaffe_lms.lms.rules import SEARCH, Rules
+from pycaffe_lms.lms.rules import Rules
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 
@@ -274,7 +274,7 @@ def _solver(device, lms=None):
 def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):
     """Residual blocks in less and less memory, in random orders of the streams; whatever can be is made again."""
     rules = (Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),)
-    only = {"rules": rules, "search": dataclasses.replace(SEARCH, ladders=())}
+    only = {"rules": rules}
     monkeypatch.setattr(choose, "optimise", lambda *args, **more: optimise(*args, **(more | only)))
     expected, handed = train(_solver(SimDevice(64 << 20)), 3), 0
     roomy = _solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))

@@ -43,8 +43,13 @@ from pycaffe_lms.lms.runtime import runtime as runtimes  # noqa: E402
 from pycaffe_lms.solvers.rules import RULES  # noqa: E402
 
 FRACTIONS = (0.05, 0.25, 0.6)  # of the way from the least budget to all memory
-PUBLISHED = {"resnet-152": ("2.4GB", "4GB", "8GB", "16GB"), "resnet-50": ("2.8GB",), "unet-3d": ("16GB",)}
-MODES = ("auto", "1000")  # of -lms: by predicted time, with rematerialization; copies alone of what exceeds 1000 KB
+PUBLISHED = {"resnet-152": ("2GB", "2.4GB", "3GB", "4GB", "8GB", "16GB"), "resnet-50": ("2.8GB",), "unet-3d": ("16GB",)}
+PUBLISHED |= {"googlenet": ("2.5GB",)}
+MODES = (  # of -lms
+    "auto",  # by predicted time, with rematerialization
+    "1000",  # copies alone, of what exceeds 1000 KB
+    "1000 -lms_pages off",  # in a contiguous arena
+)
 WORKSPACE = 36 << 20  # bytes of a convolution, as `pycaffe-lms plan -gpu` assumes
 NETS = {  # -shape of the data
     "resnet-50": "data=256,3,224,224",
@@ -60,20 +65,15 @@ NETS = {  # -shape of the data
     "resnet-18": "data=256,3,224,224",
     "c3d": "data=30,3,16,112,112",
 }
-MEASURED = {"resnet-152": (256, "4GB"), "resnet-50": (256, "2.8GB"), "unet-3d": (1, "16GB"), "vgg-16": (128, "4GB")}
-MEASURED |= {"googlenet": (256, "2.5GB"), "alexnet": (1024, "3GB")}
+MEASURED = {"resnet-152": (256, "4GB"), "resnet-50": (256, "2.8GB"), "unet-3d": (1, "16GB")}
+MEASURED |= {"googlenet": (256, "2.5GB"), "densenet-121": (64, "1.5GB"), "alexnet": (1024, "3.5GB")}
 EFFECT = (0.003, 0.03)  # predicted effect of what is measured
 
 
-def _with_rules(ladder: str, value: float | bool) -> SearchBudget:
-    """One field of all rules fixed: in those tried first, and no neighbours in it."""
-    auto = [replace(rules, **{ladder: value}) for rules in SEARCH.auto if rules.remats]
-    distinct = [rules for i, rules in enumerate(auto) if rules not in auto[:i]]
-    return replace(SEARCH, auto=(*distinct, SEARCH.auto[-1]), ladders=_ladders_but(ladder))
-
-
-def _ladders_but(ladder: str) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    return tuple((name, values) for name, values in SEARCH.ladders if name != ladder)
+def _with_rules(field: str, value: float | bool) -> SearchBudget:
+    """One field of all rules fixed."""
+    auto = [replace(rules, **{field: value}) for rules in SEARCH.auto if rules.remats]
+    return replace(SEARCH, auto=(*dict.fromkeys(auto), SEARCH.auto[-1]))
 
 
 def _values() -> Iterator[tuple[str, SearchBudget]]:
@@ -83,40 +83,25 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "reorder_work": (0, SEARCH.reorder_work // 4),
         "reorder_tries": (1,),
         "reorder_depth": (4,),
-        "cut_unit": (1 << 12,),
-        "least_piece": (never, 1 << 20),
+        "piece": (never, 1 << 20, 16 << 20),
         "least_gain": (1e-12,),
-        "carry_over_factor": (0.0, 1.0, 10.0),
         "large_parts": (0, 24),
         "dwarf_factor": (never,),
         "evict_in_place": (False,),
         "checkpoint_seconds": (0.0,),
-        "given_first": (1, 12),
-        "copies_after": (never,),
-        "failures": (2, never),
         "work": (SEARCH.work // 3, SEARCH.work * 3),
-        "failed_work": (1.0,),
-        "slow": (1.0, math.inf),
-        "short_steps": (0,),
-        "most_tried": (20,),
-        "steps_per_try": (24,),
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
         "close": (1.0,),
         "passes": (3,),
         "memory_factor": (0.9,),
         "copy_margin": (1.0,),
-        "packing_orders": (1,),
+        "ahead_tries": (1,),
+        "split_slow": (math.inf, 1.0),
+        "params_share": (0.0,),
+        "few_pages": (1,),
         "packing_tries": (1,),
         "extension_shares": ((0.0,), (1.0, 0.0)),
         "large_lifetime_parts": (0,),
-        "page_waste_parts": (1, 64),
-        "ahead_tries": (1,),
-        "split_slow": (math.inf, 1.0),
-        "split_waits": (0.0,),
-        "params_share": (0.0,),
-        "params_steps": (1.0,),
-        "few_pages": (1,),
-        "ladders": ((),),
     }
     for field, values in tried.items():
         for value in values:
@@ -129,8 +114,6 @@ def changes() -> dict[str, SearchBudget]:
     fields = {"checkpoint_density": 0.0, "surplus_weight": 1.0, "linked_weight": 0.0, "displacement": False}
     for name, value in fields.items():
         found[f"all rules: {name} = {value}"] = _with_rules(name, value)
-    for name, _ in SEARCH.ladders:
-        found[f"no neighbours in {name}"] = replace(SEARCH, ladders=_ladders_but(name))
     for i, rules in enumerate(SEARCH.auto):
         found[f"without rules {i}: {described(rules)}"] = replace(SEARCH, auto=SEARCH.auto[:i] + SEARCH.auto[i + 1 :])
     found["only the first rules, and copies"] = replace(SEARCH, auto=(SEARCH.auto[0], SEARCH.auto[-1]))
@@ -146,6 +129,7 @@ def described(rules: Rules) -> str:
 def nets_of(net: str, mode: str, budget: int | None) -> Nets:
     file = ROOT / "models" / net / "train_dummy.prototxt"
     file = file if file.exists() else file.with_name("train_val.prototxt")
+    auto = LMSConfig(auto=True, budget=budget)
     return Nets(
         read_net(str(file)),
         [NETS[net]] if NETS[net] else [],
@@ -153,7 +137,7 @@ def nets_of(net: str, mode: str, budget: int | None) -> Nets:
         stages=(),
         rule=RULES["SGD"],
         machine=find_machine("h200"),
-        lms=LMSConfig(auto=True, budget=budget) if mode == "auto" else LMSConfig(int(mode), budget=budget),
+        lms=LMSConfig(int(mode.split()[0]), budget=budget, pages="off" not in mode) if mode != "auto" else auto,
         workspace=WORKSPACE,
     )
 
@@ -188,7 +172,7 @@ def seconds_of(cases: list[tuple], search: SearchBudget) -> float:
         return choose_plan(*cases[-1], search).seconds
     costs = next(one if isinstance(one, Costs) else one.costs for one in cases[0] if _has_costs(one))
     alone = sum(costs.steps)
-    if plan.seconds <= search.split_slow * alone or plan.stall <= search.split_waits * plan.seconds:
+    if plan.seconds <= search.split_slow * alone:
         return plan.seconds
     try:
         return min(plan.seconds, choose_plan(*cases[-1], search).seconds)
@@ -214,7 +198,7 @@ def prepare(net: str, mode: str, folder: Path) -> list[tuple[str, int]]:
     return found
 
 
-REBUILT = ("params_share", "params_steps", "few_pages")  # fields that decide what is managed
+REBUILT = ("params_share", "few_pages")  # fields that decide what is managed
 
 
 def predict(case: str, budget: int, change: str, folder: Path) -> dict:
@@ -280,7 +264,7 @@ def measure_all(done: list[dict], only: str, iterations: int, end: float, save) 
             finally:
                 runtimes.SEARCH = SEARCH
             done.append({"case": case, "change": name, "seconds": found, "planning": 0.0})
-            print(f"{case}, {name or 'as it is'}: {found and 1e3 * found:.1f} ms", flush=True)
+            print(f"{case}, {name or 'as it is'}: {f'{1e3 * found:.1f} ms' if found else 'does not fit'}", flush=True)
             save()
 
 

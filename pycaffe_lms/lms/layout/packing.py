@@ -7,7 +7,7 @@ pages see `layout/paging.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,22 +51,12 @@ class Placed:
         rows[:, at] = lo, hi, start, last
         self._count += 1
 
-    def gap(
-        self, start: int, last: int, size: int, limit: int = NEVER, also: tuple[int, int] | None = None
-    ) -> int | None:
+    def gap(self, start: int, last: int, size: int, limit: int = NEVER) -> int | None:
         """Return the offset of the smallest gap of at least `size` bytes that is free from step `start` to `last`.
 
-        Args:
-            limit: end of the memory in bytes; it bounds only the space above all blocks.
-            also: first and last step of a second span in which the gap must be free.
-
-        Returns:
-            The offset in bytes, or None without such a gap.
-        """
+        limit: end of the memory in bytes; it bounds only the space above all blocks. None: there is no such gap."""
         lo, hi, first, end = self._rows[:, : self._count]
         overlaps = (end >= start) & (first <= last)
-        if also is not None:
-            overlaps |= (end >= also[0]) & (first <= also[1])
         lo, hi = lo[overlaps], hi[overlaps]
         ends = np.maximum.accumulate(np.concatenate(([0], hi)))
         gaps = lo - ends[:-1]
@@ -127,18 +117,15 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
     lambda life: (-life.size, life.start),
     lambda life: (life.start, -life.size),
     lambda life: (life.start - life.end, -life.size),
-    lambda life: (-life.size * (life.end - life.start + 1), life.start),
-    lambda life: (-life.size, life.start - life.end),
-    lambda life: (-life.end, life.start),
 )
 
 
-def pack(lifetimes: Sequence[Lifetime], limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
+def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
     """Choose offsets so that lifetimes that are alive together do not overlap. limit: bytes of a good enough peak."""
     live = max_live_bytes(lifetimes)
     enough = live if limit is None else max(live, limit)
     best: tuple[list[int], int] = [], NEVER
-    for key in _ORDERS[: search.packing_orders]:
+    for key in _ORDERS:
         best = min(best, _place(lifetimes, _sorted(lifetimes, key)), key=lambda tried: tried[1])
         if best[1] <= enough:
             break
@@ -211,15 +198,12 @@ def _place_in_segments(
 
 
 def pack_within(
-    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None, search: SearchBudget = SEARCH
+    stretches: Sequence[Stretch], limit: int, search: SearchBudget = SEARCH
 ) -> tuple[list[Lifetime], Packing] | None:
     """Choose lifetimes and offsets below `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
     Two orders are tried: by bytes times steps, and with large lifetimes first by size, which stacks equal ones without
     gaps. What finds no place goes first in the next try.
-
-    Args:
-        ties: pairs of stretches, each index to the other, that must have the same offset.
 
     Returns:
         The lifetimes and their packing, or None if none is found.
@@ -227,67 +211,38 @@ def pack_within(
     if max_live_bytes([s.must for s in stretches]) > limit:
         return None
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
-    parts = search.large_lifetime_parts
-    large = [-s.must.size if s.must.size * parts >= limit else 0 for s in stretches]
-    for first in ([0] * len(stretches), large) if parts else ([0] * len(stretches),):
-        keys = [(large_first, a, s.must.start) for large_first, a, s in zip(first, area, stretches, strict=True)]
-        order = sorted(range(len(stretches)), key=keys.__getitem__)
-        found = _tries(stretches, order, limit, ties or {}, search)
-        if found is not None:
-            return found
-    return None
-
-
-def _tries(
-    stretches: Sequence[Stretch], order: list[int], limit: int, ties: Mapping[int, int], search: SearchBudget
-) -> tuple[list[Lifetime], Packing] | None:
-    """Place stretches in `order`, at most `packing_tries` times; None if some never find a place."""
-    for _ in range(search.packing_tries):
-        lives, offsets, unplaced = _place_within(stretches, order, limit, ties, search.extension_shares)
-        if not unplaced:
-            peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
-            return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
-        first = set(unplaced)
-        order = unplaced + [i for i in order if i not in first]
+    large = [-s.must.size if s.must.size * search.large_lifetime_parts >= limit else 0 for s in stretches]
+    for first in ([0] * len(stretches), large):
+        order = sorted(range(len(stretches)), key=lambda i: (first[i], area[i], stretches[i].must.start))  # noqa: B023
+        for _ in range(search.packing_tries):
+            found, unplaced = _place_within(stretches, order, limit, search.extension_shares)
+            if not unplaced:
+                return found
+            order = unplaced + [i for i in order if i not in unplaced]
     return None
 
 
 def _place_within(
-    stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int], shares: Sequence[float]
-) -> tuple[list[Lifetime], list[int], list[int]]:
-    """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
-    lives = [s.must for s in stretches]
-    offsets = [0] * len(stretches)
-    unplaced: list[int] = []
-    placed = Placed(len(stretches))
-    settled: set[int] = set()
+    stretches: Sequence[Stretch], order: Sequence[int], limit: int, shares: Sequence[float]
+) -> tuple[tuple[list[Lifetime], Packing], list[int]]:
+    """Return ((lifetimes, packing), indices that found no place) of placing stretches once, in `order`."""
+    lives, offsets, unplaced = [s.must for s in stretches], [0] * len(stretches), []
+    placed, peak = Placed(len(stretches)), 0
     for i in order:
-        if i in settled:
-            continue
-        must, other = stretches[i].must, ties.get(i)
-        for share in shares if any(_slack(stretches[k]) for k in (i, other) if k is not None) else (0.0,):
-            start, last = _part(stretches[i], share)
-            also = None if other is None else _part(stretches[other], share)
-            offset = placed.gap(start, last, must.size, limit, also)
+        must = stretches[i].must
+        for life in dict.fromkeys(_part(stretches[i], share) for share in shares):
+            offset = placed.gap(life.start, life.end, must.size, limit)
             if offset is not None:
-                for k, span in ((i, (start, last)), (other, also)):
-                    if k is not None and span is not None:
-                        offsets[k], lives[k] = offset, Lifetime(*span, must.size)
-                        placed.add(offset, offset + must.size, *span)
+                lives[i], offsets[i], peak = life, offset, max(peak, offset + must.size)
+                placed.add(offset, offset + must.size, life.start, life.end)
                 break
         else:
-            unplaced += [i] if other is None else [i, other]
-        if other is not None:
-            settled.add(other)
-    return lives, offsets, unplaced
+            unplaced.append(i)
+    return (lives, Packing(tuple(offsets), peak, max_live_bytes(lives))), unplaced
 
 
-def _slack(stretch: Stretch) -> int:
-    """Return the steps by which the wanted lifetime is longer than the required one."""
-    return stretch.must.start - stretch.start + stretch.end - stretch.must.end
-
-
-def _part(stretch: Stretch, share: float) -> tuple[int, int]:
-    """Return the first and last step with this share (0..1) of the wanted extension at both ends."""
+def _part(stretch: Stretch, share: float) -> Lifetime:
+    """Return the required lifetime with this share (0..1) of the wanted extension at both ends."""
     must = stretch.must
-    return must.start - int((must.start - stretch.start) * share), must.end + int((stretch.end - must.end) * share)
+    before, after = int((must.start - stretch.start) * share), int((stretch.end - must.end) * share)
+    return Lifetime(must.start - before, must.end + after, must.size)

@@ -45,29 +45,29 @@ class Paging:
         return not set(self.pages.get(one, ())).isdisjoint(self.pages.get(other, ()))
 
 
-def pages_of(nbytes: int, page: int, waste: int = SEARCH.page_waste_parts) -> int:
-    """Return the pages that a buffer of `nbytes` takes; 0 if more than 1/`waste` of it is wasted."""
+def pages_of(nbytes: int, page: int) -> int:
+    """Return the pages that a buffer of `nbytes` takes; 0, outside of pages, if half as many bytes would be wasted."""
     count = -(-nbytes // page)
-    return count if (count * page - nbytes) * waste <= nbytes else 0
+    return count if 2 * (count * page - nbytes) <= nbytes else 0
 
 
-def taken_bytes(nbytes: int, page: int | None, waste: int = SEARCH.page_waste_parts) -> int:
+def taken_bytes(nbytes: int, page: int | None) -> int:
     """Return the bytes of device memory that a buffer of `nbytes` takes. page: bytes of a page; None: no paging."""
-    return nbytes if page is None else pages_of(nbytes, page, waste) * page or nbytes
+    return nbytes if page is None else pages_of(nbytes, page) * page or nbytes
 
 
-def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
+def _by_size(lives: Sequence[Lifetime], page: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the indices of lifetimes outside of pages, and (index, pages) of the others."""
+    pages = [pages_of(life.size, page) for life in lives]
+    return [i for i, n in enumerate(pages) if not n], [(i, n) for i, n in enumerate(pages) if n]
+
+
+def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None) -> Packing:
     """Pack fixed lifetimes with paging. limit: bytes of a good enough peak."""
-    small, large = _by_size(lives, page, search.page_waste_parts)
+    small, large = _by_size(lives, page)
     most = _load(lives, large).max(initial=0)
-    packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page, search)
+    packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page)
     return _joined(lives, small, packing, large, page, 0)
-
-
-def _by_size(lives: Sequence[Lifetime], page: int, waste: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return (indices of lifetimes without pages of their own, (index, pages) of the others); waste: see `pages_of`."""
-    counted = [(i, pages_of(life.size, page, waste)) for i, life in enumerate(lives)]
-    return [i for i, n in counted if not n], [(i, n) for i, n in counted if n]
 
 
 def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Lifetime]:
@@ -86,12 +86,7 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
 
 
 def paged_within(
-    stretches: Sequence[Stretch],
-    limit: int,
-    page: int,
-    full: bool,
-    ties: Mapping[int, int] | None = None,
-    search: SearchBudget = SEARCH,
+    stretches: Sequence[Stretch], limit: int, page: int, full: bool, search: SearchBudget = SEARCH
 ) -> tuple[list[Lifetime], Packing] | int:
     """Choose lifetimes and paged places in `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
@@ -100,25 +95,20 @@ def paged_within(
     Args:
         page: bytes of a page.
         full: use all pages, so that each is reused as late as possible; else use as few as possible.
-        ties: pairs of stretches, each index to the other, that get the same place if possible.
 
     Returns:
         The lifetimes and their packing, or the number of missing bytes.
     """
-    ties = ties or {}
     lives = [s.must for s in stretches]
-    small, large = _by_size(lives, page, search.page_waste_parts)
+    small, large = _by_size(lives, page)
     load = _load(lives, large)
     most = int(load.max(initial=0))
     pages_left = limit // page - most
     if pages_left < 0:
         return -pages_left * page
-    at = {i: k for k, i in enumerate(small)}
-    within = pack_within(
-        [stretches[i] for i in small], pages_left * page, {at[i]: at[j] for i, j in ties.items() if i in at}, search
-    )
+    within = pack_within([stretches[i] for i in small], pages_left * page, search)
     if within is None:
-        tight = pack([lives[i] for i in small], search=search)
+        tight = pack([lives[i] for i in small])
         if tight.peak > pages_left * page:
             return tight.peak - pages_left * page
         within = stretched([stretches[i] for i in small], tight.offsets), tight
@@ -135,11 +125,7 @@ def paged_within(
         load[start : must.start] += n
         load[must.end + 1 : end + 1] += n
         lives[i] = Lifetime(start, end, must.size)
-    apart = {i: j for i, j in ties.items() if i not in at}
-    joined = _joined(lives, small, within[1], large, page, capacity if full else 0, apart)
-    if apart and joined.paging is not None and joined.paging.count > capacity:
-        joined = _joined(lives, small, within[1], large, page, capacity if full else 0)
-    return lives, joined
+    return lives, _joined(lives, small, within[1], large, page, capacity if full else 0)
 
 
 def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -159,14 +145,13 @@ def _joined(
     large: Sequence[tuple[int, int]],
     page: int,
     spare: int,
-    ties: Mapping[int, int] | None = None,
 ) -> Packing:
     """Join the packing of the small lifetimes with pages for the large ones; arguments as in `_PageAssignment`."""
     offsets = [0] * len(lives)
     for i, offset in zip(small, packing.offsets, strict=True):
         offsets[i] = offset
     linear = -(-packing.peak // page) * page
-    found = _PageAssignment([(i, n, lives[i]) for i, n in large], linear, page, spare, ties or {})
+    found = _PageAssignment([(i, n, lives[i]) for i, n in large], linear, page, spare)
     offsets = [found.offsets.get(i, offset) for i, offset in enumerate(offsets)]
     paging = Paging(page, linear, found.count, found.end, found.pages)
     return Packing(tuple(offsets), linear + found.count * page, max_live_bytes(lives), paging)
@@ -184,25 +169,14 @@ class _PageAssignment:
     A lifetime takes the address and pages of an ended one of the same size; else pages not used so far, while there are
     fewer than `spare`; else those that are free for longest.
 
-    With ties the order of time is reversed, because most memory is free at the start. Lifetimes that overlap the second
-    one of a tie then do not take the pages reserved for it.
-
     Args:
         large: (index, pages, lifetime) of every large lifetime.
         first: offset of the first address.
         page: bytes of a page.
         spare: pages that may be used even where fewer would do.
-        ties: pairs of lifetimes, one at the start and one at the end, each index to the other, that want one place.
     """
 
-    def __init__(
-        self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int, ties: Mapping[int, int]
-    ):
-        if ties:
-            end = max(life.end for _, _, life in large)
-            large = [(i, n, Lifetime(end - life.end, end - life.start, life.size)) for i, n, life in large]
-        begins = {i: life.start for i, _, life in large}
-        reserved: dict[int, int] = {}  # lifetime -> bits of the pages reserved for it
+    def __init__(self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int):
         self.offsets: dict[int, int] = {}
         self.pages: dict[int, tuple[int, ...]] = {}
         self.end = first
@@ -216,19 +190,12 @@ class _PageAssignment:
                 _, _, bits, offset = heapq.heappop(ends)
                 bits_free |= bits
                 free.update(dict.fromkeys(self.pages[offset]))
-            own, barred = reserved.pop(i, None), 0
-            for other, bits in reserved.items():
-                barred |= bits if begins[other] <= life.end else 0
-            may = bits_free & ~barred
-            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & may == bits), None)
-            if own is not None and own & bits_free == own:
-                known = own, self.offsets[ties[i]]
+            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & bits_free == bits), None)
             if known is not None:
                 bits, offset = known
             else:
-                usable = [p for p in free if not barred >> p & 1] if barred else free
-                new = max(min(n, spare - self.count), n - len(usable), 0)
-                taken = (*range(self.count, self.count + new), *islice(usable, n - new))
+                new = max(min(n, spare - self.count), n - len(free), 0)
+                taken = (*range(self.count, self.count + new), *islice(free, n - new))
                 self.count += new
                 bits, offset = sum(1 << p for p in taken), self.end
                 self.pages[offset] = taken
@@ -238,6 +205,4 @@ class _PageAssignment:
             for p in self.pages[offset]:
                 free.pop(p, None)
             self.offsets[i] = offset
-            if i in ties and ties[i] not in self.offsets:
-                reserved[ties[i]] = bits
             heapq.heappush(ends, (life.end, i, bits, offset))

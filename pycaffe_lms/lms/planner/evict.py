@@ -9,7 +9,7 @@ or that it depends on, since their values would have to be alive together again;
 gradients that it displaces (`remat/cost.py`). A value that the running step may reuse in place competes too: dropped
 after the step and rematerialized later, it leaves its memory to the new value.
 
-See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of the result), `search.py` (which rules).
+See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of the result).
 """
 
 from __future__ import annotations

@@ -55,18 +55,18 @@ def make_plan(
     """
     demand = live_ranges(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
-    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
+    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
     memory, tries = limit, 0
     while True:
         ranges = _look_ahead(demand, sizes, len(program.steps), memory, ahead) if ahead else demand
-        packing, tries = _pack(program, ranges, buffers, limit, page, search), tries + 1
+        packing, tries = _pack(program, ranges, buffers, limit, page), tries + 1
         if limit is None or packing.peak <= limit or ranges == demand or tries == search.ahead_tries:
             break
         memory = int((memory or packing.peak) * search.ahead_factor)
     if limit is not None and packing.peak > limit:
-        ranges, packing = demand, _pack(program, demand, buffers, limit, page, search)
+        ranges, packing = demand, _pack(program, demand, buffers, limit, page)
     if limit is not None and packing.peak > limit and page is not None:  # rounding to whole pages takes too much
-        packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None, search), page)
+        packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None), page)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
             f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
@@ -86,12 +86,11 @@ def _pack(
     buffers: Mapping[int, Buffer],
     limit: int | None,
     page: int | None,
-    search: SearchBudget,
 ) -> Packing:
     """Pack live ranges, those joined by in-place reuse as one."""
     groups = chains(ranges, inplace_reuses(program, buffers))
     lives = [Lifetime(ranges[g[0]].issue, ranges[g[-1]].until, buffers[ranges[g[0]].buffer].nbytes) for g in groups]
-    packing = pack(lives, limit, search) if page is None else paged(lives, page, limit, search)
+    packing = pack(lives, limit) if page is None else paged(lives, page, limit)
     return spread(packing, groups, len(ranges))
 
 
@@ -113,7 +112,7 @@ def finish(
 ) -> Plan:
     """Make the plan of these live ranges at these offsets (bytes). order: as `Plan.order`; None: the program's own."""
     made = emitted(program, buffers, ranges, packing.offsets, packing.paging)
-    plan = Plan(
+    return Plan(
         program=program,
         buffers=dict(buffers),
         ops=made.ops,
@@ -125,8 +124,6 @@ def finish(
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
-    left = sum(plan.copied(op) for op in plan.carried_over)
-    return replace(plan, bytes_in=plan.bytes_in - left) if left else plan
 
 
 def emitted(

@@ -1,8 +1,8 @@
 """Plan by predicted time what stays on the device, is copied or is rematerialized, within a memory limit. Pure.
 
-For each set of rules (`search.py` proposes them) `evict.py` decides evictions; `_lay_out` then starts
-prefetches early enough for the link to hide them, holds memory until copies out are done, and packs offsets;
-`../cost/timing.py` predicts the plan's time. The fastest plan wins.
+For each set of rules (`../rules.py` lists them) `evict.py` decides evictions; `_lay_out` then starts prefetches early
+enough for the link to hide them, holds memory until copies out are done, and packs offsets; `../cost/timing.py`
+predicts the plan's time. The fastest plan wins.
 
 The effort is counted in steps followed, not in seconds, so that every run finds the same plan. It is bounded by the
 time that a better plan could still save: a net whose runs take a millisecond is planned at once.
@@ -25,10 +25,8 @@ from ..program import Buffer, Program, Step
 from ..remat.candidates import CheckpointCandidates, RematCandidates, ordered, verify_remat
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
-from .carry_over import with_carry_over
 from .evict import Constraints, DoesNotFit, EvictionPass, Evictions
 from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
-from .search import Search
 
 STAYS = "nothing has to leave"  # `Plan.rules` of a plan without evictions
 
@@ -55,7 +53,7 @@ def optimise(
         costs: seconds of steps, of rematerialization and of copies.
         remats: index of a forward step -> the step that rematerializes its values.
         scratch: ids of all buffers, managed or not, whose content never outlives a step.
-        rules: sets of rules to try first.
+        rules: sets of rules to try, in this order; those that only copy are tried where no plan is known.
         constraints: buffers never copied, and steps that rematerialize by request; None: none.
         ahead: most steps that a prefetch comes before its use; None: as many as it takes.
         page: bytes of the arena's pages; None: the arena is contiguous.
@@ -67,7 +65,7 @@ def optimise(
     constraints = constraints or Constraints()
     can = RematCandidates(program, remats, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
-    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
+    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
     problem = _Problem(
         program,
         buffers,
@@ -81,25 +79,22 @@ def optimise(
         CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
         RematCost(can, buffers, sizes, costs, search),
     )
-    found, work, followed, alone, steps = Search(rules, search), 0, 0, sum(costs.steps), len(program.steps)
-    sets = max(len(rules), steps // search.steps_per_try)
-    least = search.work // min(search.most_tried, sets)  # least work counted for one set of rules
-    more = min(4.0, 1 + (search.short_steps / max(1, steps)) ** 2)  # factor on the work where plans are slow
-    while found.best is None or (
-        found.best.seconds > search.close * alone
-        and work < search.work * (more if found.best.seconds > search.slow * alone else 1)
-        and followed < search.steps_per_second * (found.best.seconds - alone)
-    ):
-        which = found.next()
-        if which is None:
+    alone, steps = sum(costs.steps), len(program.steps)
+    best: Plan | None = None
+    followed = 0  # steps, over all passes
+    for which in dict.fromkeys(rules):
+        if best is not None and (
+            not which.remats
+            or best.rules == STAYS
+            or best.seconds <= search.close * alone
+            or followed * steps >= search.work
+            or followed >= search.steps_per_second * (best.seconds - alone)
+        ):
             break
-        plan, passes = _with_rules(problem, which, math.inf if found.best is None else found.best.seconds)
-        found.tell(which, plan)
+        plan, passes = _with_rules(problem, which, math.inf if best is None else best.seconds)
         followed += passes * steps
-        work += int(passes * steps**2 * (search.failed_work if plan is None else 1)) + least
-        if plan is not None and plan.rules == STAYS:
-            break
-    best = found.best
+        if plan is not None and (best is None or plan.seconds < best.seconds):
+            best = plan
     if best is None:
         ahead = 1 if ahead is None else min(1, ahead)
         last = make_plan(
@@ -186,17 +181,14 @@ def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
     groups = chains(ranges, inplace_reuses(result.program, buffers))
     wished = _wishes(ranges, buffers, seconds, costs, problem.ahead, search.copy_margin)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
-    wished, ties = with_carry_over(
-        result.program, buffers, ranges, groups, wished, seconds, costs.machine, search.carry_over_factor
-    )
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
-        packing = pack(lives, search=search) if page is None else paged(lives, page, search=search)
+        packing = pack(lives) if page is None else paged(lives, page)
     else:
         within = (
-            pack_within(wished, limit, ties, search)
+            pack_within(wished, limit, search)
             if page is None
-            else paged_within(wished, limit, page, found.evicted > 0, ties, search)
+            else paged_within(wished, limit, page, found.evicted > 0, search)
         )
         if within is None or isinstance(within, int):
             return within

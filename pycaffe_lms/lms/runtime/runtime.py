@@ -32,7 +32,6 @@ from ..remat.requested import check_uncopied
 from ..request import PlanRequest
 from ..rules import SEARCH, SearchBudget
 from .arena import Arena
-from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
 from .executor import PlanRun, bring_to_host, first_uses
@@ -79,7 +78,7 @@ class Runtime:
         self.compression: Compression | None = None  # for `-lms_compress`
         self._idle_compression: Compression | None = None  # kept while LMS is idle
         self._workspace: Span | None = None
-        self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
+        self.memory_owners = MemoryOwners(self)
         file = self.config.plan_file
         self.plan_cache = PlanCache(file) if file is not None else None
         if not self.device.is_host:
@@ -130,9 +129,7 @@ class Runtime:
         """
         if self._keeps_params is None and self.active:
             capacity = self.device.capacity()
-            fits = (
-                lasting <= self.search.params_share * capacity and lasting + self.search.params_steps * step <= capacity
-            )
+            fits = lasting <= self.search.params_share * capacity and lasting + step <= capacity
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
 

@@ -85,12 +85,10 @@ class ProgramPlanner:
         return [whole, split] if cached is None else [split if cached else whole]
 
     def _waits(self, form: PlannedForm) -> bool:
-        """Return whether a plan waits for copies so much that another form may be faster."""
-        plan, request, search = form.plan, form.request, self.runtime.search
-        if plan is None or request is None:
+        """Return whether a plan is so much slower than its steps alone that another form may be faster."""
+        if form.plan is None or form.request is None:
             return False
-        steps = sum(request.costs.steps)
-        return plan.seconds > search.split_slow * steps and plan.stall > search.split_waits * plan.seconds
+        return form.plan.seconds > self.runtime.search.split_slow * sum(form.request.costs.steps)
 
     def _planned(self, sequenced: Sequenced) -> PlannedForm:
         """Plan one form of a program.
