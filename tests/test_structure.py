@@ -233,6 +233,11 @@ def test_cpu_and_cuda_operations_are_the_same_but_for_what_is_inside():
     assert load_ops("cpu").signatures() == load_ops("cuda").signatures()
 
 
+def test_operations_take_few_arguments():
+    """What belongs together is handed together, in the records of ops/records.py."""
+    assert {name: parameters for name, parameters in load_ops("cpu").signatures().items() if len(parameters) > 8} == {}
+
+
 def test_every_family_of_operations_is_loaded():
     """A file that exports operations is a family, on both devices; the others are the families' own parts."""
     for device in ("cpu", "cuda"):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..arrays import AnyArray
+from ..ops.records import LstmState
 from .base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, count, exactly
 from .registry import register_layer
 
@@ -274,10 +275,10 @@ class LSTMLayer(RecurrentLayer):
 
     def forward(self, io: Pass) -> None:
         add = self._input_products(io)
-        (h0, c0), (h_last, c_last) = self._ends(io)
-        own, cont = io.scratch, io.bottom[1]
-        arrays = (own["gates"], add, io.param[self.hidden], cont, h0, c0, io.top[0], h_last, c_last)
-        io.ops.lstm.forward(*arrays, own["hidden"], own.get("cells"))
+        first, last = (LstmState(*ends) for ends in self._ends(io))
+        own, kept = io.scratch, LstmState(io.scratch["hidden"], io.scratch.get("cells"))
+        arrays = own["gates"], add, io.param[self.hidden], io.bottom[1]
+        io.ops.lstm.forward(*arrays, first, io.top[0], last, kept)
 
     def backward(self, io: Pass) -> None:
         if io.top_diff[0] is None:
@@ -317,16 +318,15 @@ class LSTMUnitLayer(Layer):
                     bottom=i,
                     fix=f"give it shape {wanted}",
                 )
-        self.size = items, dim
         return [shape, shape]
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1, 2}))
 
     def forward(self, io: Pass) -> None:
-        io.ops.lstm_unit.forward(*io.bottom, *io.top, *self.size)
+        io.ops.lstm_unit.forward(*io.bottom, *io.top)
 
     def backward(self, io: Pass) -> None:
         dc_prev, dx, _ = io.bottom_diff
         if dc_prev is not None or dx is not None:
-            io.ops.lstm_unit.backward(*io.bottom, *io.top_diff, dc_prev, dx, *self.size)
+            io.ops.lstm_unit.backward(*io.bottom, *io.top_diff, dc_prev, dx)

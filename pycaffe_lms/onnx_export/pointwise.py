@@ -122,7 +122,7 @@ def argmax(site: Site) -> str:
     if layer.k == 1 and not values:
         found = site.cast(site.op("ArgMax", x, axis=axis, keepdims=1, select_last_index=1), site.dtype)
         return found if by_axis else site.to_top(found, first_kept=True)
-    best, places = _largest(site, x, axis, layer.size[1], layer.k)
+    best, places = _largest(site, x, axis, layer.grid.channels, layer.k)
     if by_axis:
         return places if indices else best
     both = site.op("Concat", places, best, axis=1) if values else places

@@ -134,9 +134,9 @@ def spp(site: Site) -> str:
 def lrn(site: Site) -> str:
     layer = site.layer
     if layer.across:
-        return site.op("LRN", site.x, size=layer.size, alpha=layer.alpha, beta=layer.beta, bias=layer.k)
-    half, sizes = layer.size // 2, site.shape[2:]
-    window = Window(sizes, sizes, (layer.size,) * 2, (1, 1), (half, half))
+        return site.op("LRN", site.x, size=layer.lrn.size, alpha=layer.lrn.alpha, beta=layer.lrn.beta, bias=layer.lrn.k)
+    half, sizes = layer.lrn.size // 2, site.shape[2:]
+    window = Window(sizes, sizes, (layer.lrn.size,) * 2, (1, 1), (half, half))
     mean = _mean(site, site.op("Mul", site.x, site.x), window)
-    scale = site.op("Pow", site.affine(mean, layer.alpha, 1), site.number(-layer.beta))
+    scale = site.op("Pow", site.affine(mean, layer.lrn.alpha, 1), site.number(-layer.lrn.beta))
     return site.op("Mul", site.x, scale)

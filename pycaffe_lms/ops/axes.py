@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from .records import Grid
+
 Shape = tuple[int, ...]
 WIDEST_IN_REGISTERS = 63  # the widest window of the kernels for channels that lie last
 
@@ -49,10 +51,10 @@ def memory_axis(axis: int, axes: int, channels_last: bool) -> int:
     return axes - 1 if axis == 1 else axis - 1
 
 
-def around_axis(shape: Shape, axis: int, channels_last: bool) -> tuple[int, int, int]:
-    """Return (outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
+def around_axis(shape: Shape, axis: int, channels_last: bool = False) -> Grid:
+    """Return the numbers of elements in memory before, along and behind an axis."""
     at, shape = memory_axis(axis, len(shape), channels_last), memory_shape(shape, channels_last)
-    return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
+    return Grid(prod(shape[:at]), shape[at], prod(shape[at + 1 :]))
 
 
 def effective_width(size: int, channels: int) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .records import Grid
+
 Ints = tuple[int, ...]
 
 
@@ -80,11 +82,11 @@ class ConvGeometry:
         return self.group_channels * prod(self.kernel)
 
     @property
-    def planes(self) -> tuple[int, int, int]:
-        """Return the shape of y as (outer, channels, inner), for work per channel."""
+    def grid(self) -> Grid:
+        """Return how work per channel sees y."""
         if self.channels_last:
-            return self.batch * self.out_size, self.out_channels, 1
-        return self.batch, self.out_channels, self.out_size
+            return Grid(self.batch * self.out_size, self.out_channels, 1)
+        return Grid(self.batch, self.out_channels, self.out_size)
 
     @property
     def pointwise(self) -> bool:

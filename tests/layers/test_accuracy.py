@@ -27,7 +27,7 @@ CASES: list[Case] = [
 
 
 def reference(scores, label, layer):
-    outer, c, inner = layer.size
+    outer, c, inner = layer.grid
     scores, label = scores.reshape(outer, c, inner), label.reshape(outer, inner)
     hits, seen = [0] * c, [0] * c
     for o, i in np.ndindex(outer, inner):

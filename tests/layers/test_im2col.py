@@ -33,12 +33,12 @@ CASES: list[Case] = [
 
 def reference(x, layer):
     """Return y, computed window by window."""
-    planes, inputs, kernel, stride, pad, dilation, out = layer.size
-    x, y = x.reshape(planes, *inputs), np.zeros((planes, *kernel, *out))
-    for tap in np.ndindex(*kernel):
-        for o in np.ndindex(*out):
-            at = [a * s + t * d - p for a, s, t, d, p in zip(o, stride, tap, dilation, pad, strict=True)]
-            if all(0 <= a < n for a, n in zip(at, inputs, strict=True)):
+    g, planes = layer.geometry, layer.geometry.batch * layer.geometry.channels
+    x, y = x.reshape(planes, *g.in_spatial), np.zeros((planes, *g.kernel, *g.out_spatial))
+    for tap in np.ndindex(*g.kernel):
+        for o in np.ndindex(*g.out_spatial):
+            at = [a * s + t * d - p for a, s, t, d, p in zip(o, g.stride, tap, g.dilation, g.pad, strict=True)]
+            if all(0 <= a < n for a, n in zip(at, g.in_spatial, strict=True)):
                 y[(slice(None), *tap, *o)] = x[(slice(None), *at)]
     return y
 

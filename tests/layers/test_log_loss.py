@@ -57,7 +57,7 @@ def bottoms_of(case, seed):
 
 def infogain(x, label, matrix, layer):
     """Return the loss and its gradient, one position at a time."""
-    param, (outer, c, inner) = layer.param.loss_param, layer.size
+    param, (outer, c, inner) = layer.param.loss_param, layer.grid
     x, label, matrix = x.reshape(outer, c, inner), label.reshape(outer, inner), matrix.reshape(c, c)
     total, valid, dx = 0.0, 0, np.zeros(x.shape)
     for o, i in np.ndindex(outer, inner):

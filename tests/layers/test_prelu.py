@@ -7,6 +7,7 @@ import pytest
 
 from pycaffe_lms.errors import ShapeError
 from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.ops.records import Grid
 
 from .cases import Case
 from .harness import LayerBench, check_gradient
@@ -109,7 +110,7 @@ def test_backward_may_overwrite_the_top_diff():
     bench.forward([x])
     (dx,), (da,) = bench.backward([dy])
     ops, both, sums = bench.device.ops, dy.copy(), np.empty(2)
-    ops.prelu.backward(x, bench.params[0], both, both, sums, False, bench.scratch["work"], 3, 2, 4)
+    ops.prelu.backward(x, bench.params[0], both, both, sums, False, bench.scratch["work"], Grid(3, 2, 4))
     np.testing.assert_array_equal(both, dx)
     np.testing.assert_array_equal(sums, da)
 

@@ -89,7 +89,7 @@ def test_softmax_of_nothing(case):
 
 def reference(x, label, layer):
     """Return (loss, gradient), computed one position at a time."""
-    param, (outer, c, inner) = layer.param.loss_param, layer.size
+    param, (outer, c, inner) = layer.param.loss_param, layer.grid
     p = softmax(x.reshape(outer, c, inner), 1) if x.size else x.reshape(outer, c, inner)
     label, total, valid, dx = label.reshape(outer, inner), 0.0, 0, p.copy()
     for o, i in np.ndindex(outer, inner):

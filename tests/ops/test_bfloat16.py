@@ -16,7 +16,17 @@ from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.activation.relu import relu_forward
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
 from pycaffe_lms.ops.geometry import PoolGeometry
-from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
+from pycaffe_lms.ops.records import (
+    Affine,
+    AffineGradients,
+    BatchNorm,
+    FusedNormGradients,
+    Grid,
+    LocalResponse,
+    Moments,
+    Rectified,
+    RunningSums,
+)
 from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 from .fake_cudnn import geometry
@@ -128,23 +138,31 @@ def positive(*shape):
 
 
 def _norm_cases(n, c, s):
-    size, work = (n, c, s), np.zeros(max(1000, fused_norm_work(n, c, s)), np.float32)
+    size, work = Grid(n, c, s), np.zeros(max(1000, fused_norm_work(n, c, s)), np.float32)
     bits = np.zeros(-(-n * c * s // 32), np.uint32)
-    yield "batch_norm_statistics", h(n, c, s), Moments(f(c), f(c)), RunningSums(f(c), f(c), f(1)), 0.9, 1e-5, work, size
-    yield "batch_norm_apply", h(n, c, s), h(n, c, s), positive(c), f(c), *size
-    yield "batch_norm_backward", h(n, c, s), h(n, c, s), h(n, c, s), positive(c), work, *size
-    yield "scale_forward", h(n, c, s), f(c), f(c), h(n, c, s), *size
-    yield "scale_backward", h(n, c, s), f(c), h(n, c, s), h(n, c, s), f(c), f(c), False, True, work, *size
-    yield "conv_bias_relu_backward", h(n, c, s), h(n, c, s), h(n, c, s), f(c), True, work, *size
-    yield "conv_add_bias", h(n, c, s), f(c), *size
+    yield (
+        "batch_norm_statistics",
+        h(n, c, s),
+        Moments(f(c), f(c)),
+        RunningSums(f(c), f(c), f(1)),
+        work,
+        BatchNorm(size, 1e-5, 0.9),
+    )
+    yield "batch_norm_apply", h(n, c, s), h(n, c, s), Moments(f(c), positive(c)), size
+    yield "batch_norm_backward", h(n, c, s), h(n, c, s), h(n, c, s), positive(c), work, size
+    yield "scale_forward", h(n, c, s), Affine(f(c), f(c)), h(n, c, s), size
+    sums = AffineGradients(f(c), f(c), False, True)
+    yield "scale_backward", h(n, c, s), f(c), h(n, c, s), h(n, c, s), sums, work, size
+    yield "conv_bias_relu_backward", h(n, c, s), h(n, c, s), h(n, c, s), f(c), True, work, size
+    yield "conv_add_bias", h(n, c, s), f(c), size
     affine = Moments(f(c), positive(c)), Affine(f(c), f(c))
     for r in (None, h(n, c, s)):
         yield "fused_norm_forward", h(n, c, s), r, h(n, c, s), *affine, True, size, bits
-        dr = None if r is None else h(n, c, s)
-        y = None if r is None else h(n, c, s)
-        arrays = h(n, c, s), y, h(n, c, s), dr, h(n, c, s), *affine, AffineGradients(f(c), f(c), False, True)
-        yield "fused_norm_backward", *arrays, True, False, work, size
-        yield "fused_norm_backward", *arrays, False, True, work, size
+        y, dr = (None, None) if r is None else (h(n, c, s), h(n, c, s))
+        gradients = FusedNormGradients(h(n, c, s), dr, AffineGradients(f(c), f(c), False, True))
+        for relu, use_global in ((Rectified(y), False), (None, True)):
+            rule = BatchNorm(size, 1e-5, use_global=use_global)
+            yield "fused_norm_backward", h(n, c, s), h(n, c, s), gradients, relu, *affine, work, rule
 
 
 def _cases():
@@ -169,10 +187,10 @@ def _cases():
         yield "transpose", x, y, (48, 3, 27), (0, 2, 1)
     for s in (1, 81):
         work = np.zeros(4000, np.float32)
-        yield "prelu_forward", h(4, 24, s), f(24), h(4, 24, s), 4, 24, s
-        yield "prelu_backward", h(4, 24, s), f(24), h(4, 24, s), h(4, 24, s), f(24), True, work, 4, 24, s
-    yield "lrn_last_forward", h(81, 24), h(81, 24), 81, 24, 5, 0.5, 0.75, 1.0
-    yield "lrn_last_backward", h(81, 24), h(81, 24), h(81, 24), 81, 24, 5, 0.5, 0.75, 1.0
+        yield "prelu_forward", h(4, 24, s), f(24), h(4, 24, s), Grid(4, 24, s)
+        yield "prelu_backward", h(4, 24, s), f(24), h(4, 24, s), h(4, 24, s), f(24), True, work, Grid(4, 24, s)
+    yield "lrn_last_forward", h(81, 24), h(81, 24), Grid(81, 24, 1), LocalResponse(5, 0.5, 0.75, 1.0)
+    yield "lrn_last_backward", h(81, 24), h(81, 24), h(81, 24), Grid(81, 24, 1), LocalResponse(5, 0.5, 0.75, 1.0)
     yield "copy_block_in", h(*shape), h(2, 30, 9, 9), 2, 24 * 81, 30 * 81, 81
     yield "copy_block_out", h(2, 30, 9, 9), h(*shape), 2, 24 * 81, 30 * 81, 81
     g = PoolGeometry(48, (9, 9), (4, 4), (3, 3), (2, 2), (0, 0))

@@ -7,6 +7,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.records import Grid
 from pycaffe_lms.ops.sum_parts import reduction_parts
 
 SHAPES = [
@@ -27,7 +28,7 @@ def run(ops, put, shape, dtype, relu, in_place, bias, accumulate):
     out = given if in_place else put(np.full_like(dy, np.nan))
     db = put(start) if bias else None
     work = put(np.full(shape[1] * reduction_parts(*shape), np.nan, dtype)) if bias else None
-    ops.conv_bias_relu.backward(put(y) if relu else None, given, out, db, accumulate, work, *shape)
+    ops.conv_bias_relu.backward(put(y) if relu else None, given, out, db, accumulate, work, Grid(*shape))
     want = dy.astype(np.float64) * (y > 0) if relu else dy.astype(np.float64)
     total = want.sum(axis=(0, 2)) + (start if accumulate else 0)
     return out, db, want, total if bias else None
@@ -52,7 +53,7 @@ def test_gradients(shape, dtype):
 
 def test_only_the_bias():
     dy, db = np.arange(12.0).reshape(2, 3, 2), np.ones(3)
-    load_ops("cpu").conv_bias_relu.backward(None, dy, None, db, True, None, 2, 3, 2)
+    load_ops("cpu").conv_bias_relu.backward(None, dy, None, db, True, None, Grid(2, 3, 2))
     assert db.tolist() == [1 + 14, 1 + 22, 1 + 30] and dy.ravel().tolist() == list(range(12))
 
 
@@ -100,7 +101,7 @@ def test_arrays_that_begin_anywhere_give_the_same_bits(gpu, shape):
     for shift in (0, 1):
         values, gradient = (cupy.array(np.append(np.zeros(shift, np.float32), a))[shift:] for a in (y, dy))
         db, work = cupy.zeros(shape[1], np.float32), cupy.zeros(shape[1] * reduction_parts(*shape), np.float32)
-        ops.conv_bias_relu.backward(values, gradient, gradient, db, False, work, *shape)
+        ops.conv_bias_relu.backward(values, gradient, gradient, db, False, work, Grid(*shape))
         results.append((cupy.asnumpy(gradient), cupy.asnumpy(db)))
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -8,7 +8,7 @@ import pytest
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.bit_masks import bit_words
-from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments
+from pycaffe_lms.ops.records import Affine, AffineGradients, BatchNorm, FusedNormGradients, Grid, Moments, Rectified
 from pycaffe_lms.ops.sum_parts import reduction_parts
 
 SIZES = [1, 31, 32, 33, 127, 2048, 2049, 100_003]
@@ -113,7 +113,7 @@ def test_a_fused_convolution_finds_the_same_gradient(place, shape, dtype):
             ops.positive_bits(put(y), bits)
         out, db = put(dy), put(np.ones(shape[1], dtype))
         work = put(np.zeros(shape[1] * reduction_parts(*shape), dtype))
-        ops.conv_bias_relu.backward(None if saves else put(y), out, out, db, True, work, *shape, bits)
+        ops.conv_bias_relu.backward(None if saves else put(y), out, out, db, True, work, Grid(*shape), bits)
         found.append((get(out).tobytes(), get(db).tobytes()))
     assert found[0] == found[1]
     np.testing.assert_array_equal(np.frombuffer(found[1][0], dtype).reshape(shape), dy * (y > 0))
@@ -133,7 +133,7 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
     affine = Moments(mean, inv_std), Affine(*affine)
     for residual in (True, False):
         y = put(np.zeros_like(x))
-        ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, shape)
+        ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, Grid(*shape))
         bits, found = put(np.zeros(bit_words(x.size), np.uint32)), []
         ops.positive_bits(y, bits)
         for shown in (None, bits):
@@ -142,17 +142,12 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
             work = put(np.zeros(fused_norm_work(*shape), dtype))
             ops.fused_norm.backward(
                 put(x),
-                y if shown is None and residual else None,
                 put(dy),
-                dr,
-                dx,
+                FusedNormGradients(dx, dr, AffineGradients(*sums)),
+                Rectified(y if shown is None and residual else None, shown),
                 *affine,
-                AffineGradients(*sums),
-                True,
-                use_global,
                 work,
-                shape,
-                shown,
+                BatchNorm(Grid(*shape), 1e-5, use_global=use_global),
             )
             found.append([get(a).tobytes() for a in (dr, dx, *sums)])
         assert found[0] == found[1]
@@ -172,9 +167,9 @@ def test_a_fused_normalisation_keeps_where_its_result_is_positive(place, shape, 
     mean, inv_std, *affine = [put(a.astype(dtype)) for a in per_channel]
     affine = Moments(mean, inv_std), Affine(*affine)
     y, bits = put(np.full_like(x, np.nan)), put(np.full(bit_words(x.size), 0xA5A5A5A5, np.uint32))
-    ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, shape, bits)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, Grid(*shape), bits)
     alone = put(np.full_like(x, np.nan))
-    ops.fused_norm.forward(put(x), put(r) if residual else None, alone, *affine, True, shape)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, alone, *affine, True, Grid(*shape))
     np.testing.assert_array_equal(get(y), get(alone))
     expected = np.packbits(get(y).reshape(-1) > 0, bitorder="little")
     np.testing.assert_array_equal(get(bits).view(np.uint8)[: expected.size], expected)

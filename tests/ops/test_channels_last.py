@@ -55,7 +55,7 @@ def results(ops, g, dtype, put, get, bias=False, relu=False):
     ops.conv.backward_data(plan, dy, w, dx, work)
     ops.conv.backward_filter(plan, x, dy, dw, work, False)
     ops.conv.backward_filter(plan, x, dy, start, work, True)
-    ops.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
+    ops.conv_bias_gradient(dy, db, plan.geometry.grid, False)
     return [lambda a=a: fetch(a) for a in (y, dx, dw, start)] + [lambda: get(db)]
 
 
@@ -91,7 +91,7 @@ def test_depthwise_has_direct_kernels_in_the_other_order_only():
 def test_shapes_carry_their_order():
     g = replace(geometry(2, 6, 4, (9,), 3), channels_last=True)
     assert g.with_axes(2).channels_last and g.with_axes(2).in_spatial == (1, 9)
-    assert g.planes == (14, 4, 1) and replace(g, channels_last=False).planes == (2, 4, 7)
+    assert g.grid == (14, 4, 1) and replace(g, channels_last=False).grid == (2, 4, 7)
 
 
 # --- on a GPU: cuDNN in TF32 against column matrices in float32 -------------------------------------------------------

@@ -199,7 +199,7 @@ def test_a_kernel_does_what_the_graph_does_not(frontend, monkeypatch, fuses, ask
     y, b = array(0x300), array(0x400) if asked[0] else None
     conv.conv_forward(plan, array(0x100), array(0x200), b, y, array(0x500, 4096), relu=asked[1])
     assert frontend.graphs[0].runs == [({1: 0x100, 2: 0x200, 3: 0x300}, 0x500, 0)]
-    assert kernels == [(y, b, asked[1], 2 * 35, 8, 1)]
+    assert kernels == [(y, b, asked[1], (2 * 35, 8, 1))]
 
 
 def test_a_fused_graph_must_beat_the_kernel(frontend, measured, monkeypatch):

@@ -9,7 +9,16 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
+from pycaffe_lms.ops.records import (
+    Affine,
+    AffineGradients,
+    BatchNorm,
+    FusedNormGradients,
+    Grid,
+    Moments,
+    Rectified,
+    RunningSums,
+)
 from pycaffe_lms.ops.sum_parts import fused_norm_work, norm_parts
 
 from ..layers import harness
@@ -41,8 +50,8 @@ class Values:
     """The inputs of one layer, and its results by single operations."""
 
     def __init__(self, shape, *, gamma=True, beta=True, residual=False, relu=True, use_global=False, dtype=np.float64):
-        self.size = n, c, s = shape
-        self.use_global, self.relu, self.eps, self.momentum = use_global, relu, 1e-5, 0.9
+        self.size = n, c, s = Grid(*shape)
+        self.use_global, self.relu, self.rule = use_global, relu, BatchNorm(self.size, 1e-5, 0.9, use_global)
         self.x = 3 * normal(n, c, s, dtype=dtype) + 7 * normal(c, 1, seed=2, dtype=dtype)
         self.dy = normal(n, c, s, seed=3, dtype=dtype)
         self.r = normal(n, c, s, seed=4, dtype=dtype) if residual else None
@@ -60,12 +69,12 @@ class Values:
         xhat, work = np.empty_like(x), np.empty(0)
         head = x, xhat, Moments(mean, inv_std), RunningSums(*running)
         if self.use_global:
-            plain.batch_norm_global.forward(*head, self.eps, self.size)
+            plain.batch_norm_global.forward(*head, self.rule)
         else:
-            plain.batch_norm_train.forward(*head, self.momentum, self.eps, work, self.size)
+            plain.batch_norm_train.forward(*head, work, self.rule)
         y = xhat.copy()
         if gamma is not None or beta is not None:
-            plain.scale.forward(xhat, gamma, beta, y, *self.size)
+            plain.scale.forward(xhat, Affine(gamma, beta), y, self.size)
         if r is not None:
             plain.eltwise_sum.forward([y.copy(), r], [1.0, 1.0], y)
         before, g = y.copy(), dy
@@ -74,14 +83,14 @@ class Values:
             g = np.empty_like(dy)
             plain.relu.backward(y, dy, g, 0.0)
         dgamma, dbeta, dx, dxhat = np.empty(c), np.empty(c), np.empty_like(x), g
-        plain.scale.backward(xhat, None, g, None, dgamma, dbeta, False, False, work, *self.size)
+        plain.scale.backward(xhat, None, g, None, AffineGradients(dgamma, dbeta), work, self.size)
         if gamma is not None:
             dxhat = np.empty_like(g)
-            plain.scale.backward(None, gamma, g, dxhat, None, None, False, False, work, *self.size)
+            plain.scale.backward(None, gamma, g, dxhat, AffineGradients(None, None), work, self.size)
         if self.use_global:
-            plain.batch_norm_global.backward(dxhat, dx, inv_std, *self.size)
+            plain.batch_norm_global.backward(dxhat, dx, inv_std, self.size)
         else:
-            plain.batch_norm.backward(xhat, dxhat, dx, inv_std, work, *self.size)
+            plain.batch_norm.backward(xhat, dxhat, dx, inv_std, work, self.size)
         return {
             "y": y,
             "dr": g,
@@ -116,9 +125,9 @@ class Fused:
     def statistics(self):
         v, ops = self.v, self.place.ops
         if v.use_global:
-            ops.batch_norm_running(self.moments, self.sums, v.eps, v.size[1])
+            ops.batch_norm_running(self.moments, self.sums, v.rule)
         else:
-            ops.batch_norm_statistics(self.x, self.moments, self.sums, v.momentum, v.eps, self.work, v.size)
+            ops.batch_norm_statistics(self.x, self.moments, self.sums, self.work, v.rule)
 
     def forward(self, in_place=None):
         """in_place: "r" or "x", which y is."""
@@ -141,17 +150,13 @@ class Fused:
         add = start is not None
         self.place.ops.fused_norm.backward(
             self.x,
-            self.y if read_y else None,
             dy,
-            out["dr"],
-            out["dx"],
+            FusedNormGradients(out["dx"], out["dr"], AffineGradients(out["dgamma"], out["dbeta"], add, add)),
+            Rectified(self.y if read_y else None) if v.relu else None,
             self.moments,
             Affine(self.gamma, self.beta),
-            AffineGradients(out["dgamma"], out["dbeta"], add, add),
-            v.relu,
-            v.use_global,
             self.work,
-            v.size,
+            v.rule,
         )
         return {k: self.place.get(a) for k, a in out.items() if a is not None}
 
@@ -300,7 +305,7 @@ def test_statistics_far_from_zero_keep_their_digits(place, shape):
     fused.statistics()
     exact = v.x.astype(np.float64)
     near(place.get(fused.mean), exact.mean((0, 2)), 1e-6)
-    near(place.get(fused.inv_std), 1 / np.sqrt(exact.var((0, 2)) + v.eps), 1e-5)
+    near(place.get(fused.inv_std), 1 / np.sqrt(exact.var((0, 2)) + v.rule.eps), 1e-5)
 
 
 @pytest.mark.pure

@@ -11,7 +11,7 @@ from pycaffe_lms.ops.cpu import threads
 from pycaffe_lms.ops.cpu.conv import blas, conv
 from pycaffe_lms.ops.cpu.norm import batch_norm
 from pycaffe_lms.ops.geometry import ConvGeometry
-from pycaffe_lms.ops.norm_arguments import Moments, RunningSums
+from pycaffe_lms.ops.records import BatchNorm, Grid, Moments, RunningSums
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -87,10 +87,11 @@ def _results():
     conv.conv_forward(plan, x, w, None, y, work)
     conv.conv_backward_data(plan, dy, w, dx, work)
     conv.conv_backward_filter(plan, x, dy, dw, work, False)
-    conv.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
+    conv.conv_bias_gradient(dy, db, plan.geometry.grid, False)
     z, stats = np.empty_like(x), [np.zeros(16, np.float32) for _ in range(4)]
     running = RunningSums(*stats[2:], np.zeros(1, np.float32))
-    batch_norm.batch_norm_train_forward(x, z, Moments(*stats[:2]), running, 0.9, 1e-5, None, (5, 16, 400))
+    norm = BatchNorm(Grid(5, 16, 400), 1e-5, 0.9)
+    batch_norm.batch_norm_train_forward(x, z, Moments(*stats[:2]), running, None, norm)
     return [y, dx, dw, db, z, *stats]
 
 

@@ -19,7 +19,16 @@ from common import versions
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
+from pycaffe_lms.ops.records import (
+    Affine,
+    AffineGradients,
+    BatchNorm,
+    FusedNormGradients,
+    Grid,
+    Moments,
+    Rectified,
+    RunningSums,
+)
 from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 SHAPES = [  # channels, height and width, whether a residual is added
@@ -59,7 +68,7 @@ class Case:
 
     def __init__(self, ops, n, c, s, residual):
         cupy = cuda.require()
-        self.ops, self.size, self.residual = ops, (n, c, s), residual
+        self.ops, self.rule, self.residual = ops, BatchNorm(Grid(n, c, s), 1e-5, 0.9), residual
         rng = cupy.random.default_rng(1)
         self.x, self.dy = (rng.standard_normal(n * c * s, dtype=np.float32) for _ in range(2))
         self.r = rng.standard_normal(n * c * s, dtype=np.float32) if residual else None
@@ -75,20 +84,20 @@ class Case:
     def statistics(self, stream):
         k = self.channel
         moments, running = Moments(k["mean"], k["inv_std"]), RunningSums(*self.running)
-        self.ops.batch_norm_statistics(self.x, moments, running, 0.9, 1e-5, self.work, self.size)
+        self.ops.batch_norm_statistics(self.x, moments, running, self.work, self.rule)
 
     def forward(self, stream):
         mean, inv_std, *affine = (self.channel[k] for k in ("mean", "inv_std", "gamma", "beta"))
         self.statistics(stream)
         values = self.x, self.r, self.y, Moments(mean, inv_std), Affine(*affine)
-        self.ops.fused_norm.forward(*values, True, self.size)
+        self.ops.fused_norm.forward(*values, True, self.rule.grid)
 
     def backward(self, stream):
         mean, inv_std, gamma, beta, *gradients = self.channel.values()
-        channel = Moments(mean, inv_std), Affine(gamma, beta), AffineGradients(*gradients)
+        channel = Moments(mean, inv_std), Affine(gamma, beta)
         y, dr = (self.y, self.dy) if self.residual else (None, None)
-        rest = True, False, self.work, self.size
-        self.ops.fused_norm.backward(self.x, y, self.dy, dr, self.dx, *channel, *rest)
+        results = FusedNormGradients(self.dx, dr, AffineGradients(*gradients))
+        self.ops.fused_norm.backward(self.x, self.dy, results, Rectified(y), *channel, self.work, self.rule)
 
 
 def main() -> int:

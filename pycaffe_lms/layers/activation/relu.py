@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ops.axes import around_axis
+from ...ops.records import Grid
 from ...ops.sum_parts import reduction_parts
 from ..base import AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Reads, Role, Shapes, count
 from ..mixins import Masked
@@ -131,19 +132,19 @@ class PReLULayer(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])
-        self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.context.channels_last)
-        dim = self.size[1]
-        self.scratch("work", (dim * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
+        one, last = Grid(shape[0], 1, count(shape, 1)), self.context.channels_last
+        self.grid = one if self.shared else around_axis(shape, 1, last)
+        self.scratch("work", (self.grid.channels * reduction_parts(*self.grid),), lives=Lives.CALL, forward=False)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         bottoms = frozenset({0}) if propagate_down[0] or param_propagate[0] else frozenset()
         return Needs(bottoms=bottoms, params=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io: Pass) -> None:
-        io.ops.prelu.forward(io.bottom[0], io.param[0], io.top[0], *self.size)
+        io.ops.prelu.forward(io.bottom[0], io.param[0], io.top[0], self.grid)
 
     def backward(self, io: Pass) -> None:
         dx, da = io.bottom_diff[0], io.param_diff[0]
         if dx is not None or da is not None:
             sums = da, io.accumulate[0], io.scratch["work"]
-            io.ops.prelu.backward(io.bottom[0], io.param[0], io.top_diff[0], dx, *sums, *self.size)
+            io.ops.prelu.backward(io.bottom[0], io.param[0], io.top_diff[0], dx, *sums, self.grid)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..base import AnyArray, Declaration, InPlace, Layer, Pass, Reads, Shapes, count
+from ...ops.axes import around_axis
+from ..base import AnyArray, Declaration, InPlace, Layer, Pass, Reads, Shapes
 from ..registry import register_layer
 
 
@@ -20,7 +21,7 @@ class SoftmaxLayer(Layer):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         self.axis = axis = self.canonical_axis(self.param.softmax_param.axis, len(shape))
-        self.size = count(shape, 0, axis), count(shape, axis, axis + 1), count(shape, axis + 1)
+        self.grid = around_axis(shape, axis)
         return [shape]
 
     @property
@@ -28,7 +29,7 @@ class SoftmaxLayer(Layer):
         return self.axis >= 1
 
     def forward(self, io: Pass) -> None:
-        io.ops.softmax.forward(io.bottom[0], io.top[0], *self.size)
+        io.ops.softmax.forward(io.bottom[0], io.top[0], self.grid)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        io.ops.softmax.backward(io.top[0], dy, dx, *self.size)
+        io.ops.softmax.backward(io.top[0], dy, dx, self.grid)

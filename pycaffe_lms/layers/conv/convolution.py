@@ -137,13 +137,13 @@ class ConvolutionLayer(Layer):
         if self.filter_beside and beside:
             of = Gradients.PARAMS
             self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, forward=False, gradients=of)
-        self.planes = geometry.planes
+        self.grid = geometry.grid
         self._declare_workspace()
 
     def _declare_workspace(self) -> None:
-        """Request scratch for the bias's gradient and for weights in the images' type. After `planes` is set."""
+        """Request scratch for the bias's gradient and for weights in the images' type. After `grid` is set."""
         if self.bias:
-            sums = self.planes[1] * reduction_parts(*self.planes)
+            sums = self.grid.channels * reduction_parts(*self.grid)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, gradients=Gradients.PARAMS)
         if self.context.half and self.by_products:  # direct kernels read weights of the net's type
             shape = memory_shape(self.params[0].shape, self.context.channels_last)
@@ -221,7 +221,7 @@ class ConvolutionLayer(Layer):
     def output_gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         """Return the gradient of the convolution's own outputs; db (+)= its sums per channel, unless db is None."""
         if db is not None:
-            io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
+            io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], self.grid)
         return dy
 
     def _weights(self, io: Pass) -> AnyArray:
@@ -289,5 +289,5 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
 
     def output_gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
-        io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
+        io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, self.grid, bits)
         return dy

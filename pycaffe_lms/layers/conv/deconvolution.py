@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...errors import ShapeError
 from ...ops.geometry import ConvGeometry
+from ...ops.records import Grid
 from ..base import Ops, ParamRequest, Pass, Role, Shape, Shapes, count
 from ..registry import register_layer
 from .convolution import ConvolutionLayer
@@ -60,9 +61,10 @@ class DeconvolutionLayer(ConvolutionLayer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         transposed = self._geometry_in_memory(bottom_shapes, top_shapes)
-        items, channels, size = transposed.batch, self.num_output, transposed.in_size
         self.choose_operations(transposed, ops)
-        self.planes = (items * size, channels, 1) if self.context.channels_last else (items, channels, size)
+        items, channels, size = transposed.batch, self.num_output, transposed.in_size
+        last = self.context.channels_last
+        self.grid = Grid(items * size, channels, 1) if last else Grid(items, channels, size)
         self._declare_workspace()
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
@@ -73,7 +75,7 @@ class DeconvolutionLayer(ConvolutionLayer):
         for x, y in zip(io.bottom, io.top, strict=True):
             self.operation.backward_data(self.plan, x, weights, y, io.scratch.get("work"))
             if self.bias:
-                io.ops.conv_add_bias(y, io.param[1], *self.planes)
+                io.ops.conv_add_bias(y, io.param[1], self.grid)
 
     def backward(self, io: Pass) -> None:
         work, accumulate = io.scratch.get("work"), list(io.accumulate)

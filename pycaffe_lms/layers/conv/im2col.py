@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...ops.geometry import ConvGeometry
 from ..base import AnyArray, Declaration, Layer, Pass, Reads, Shapes, count
 from ..registry import register_layer
 from ..spatial import conv_output, kernel_fields
@@ -43,11 +44,11 @@ class Im2colLayer(Layer):
         spatial = shape[self.axis + 1 :]
         windows = (self.kernel, self.stride, self.pad, self.dilation)
         out = conv_output(self, spatial, *windows)
-        self.size = count(shape, 0, self.axis + 1), spatial, *windows, out
+        self.geometry = ConvGeometry(count(shape, 0, self.axis), shape[self.axis], 0, 1, spatial, out, *windows)
         return [(*shape[: self.axis], shape[self.axis] * math.prod(self.kernel), *out)]
 
     def forward(self, io: Pass) -> None:
-        io.ops.im2col.forward(io.bottom[0], io.top[0], *self.size)
+        io.ops.im2col.forward(io.bottom[0], io.top[0], self.geometry)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        io.ops.im2col.backward(dy, dx, *self.size)
+        io.ops.im2col.backward(dy, dx, self.geometry)

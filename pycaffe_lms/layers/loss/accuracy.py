@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops.label_grid import LabelGrid
+from ...ops.records import LabelGrid
 from ..base import Declaration, Layer, Lives, Ops, Pass, Reads, Shapes, between, exactly
 from ..registry import register_layer
-from .base import Labels, class_sizes
+from .base import Labels, class_grid
 
 
 @register_layer("Accuracy")
@@ -30,8 +30,8 @@ class AccuracyLayer(Layer):
         self.has_ignore, self.ignore = accuracy.HasField("ignore_label"), accuracy.ignore_label
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        self.size = class_sizes(self, bottom_shapes, self.param.accuracy_param.axis)
-        classes = self.size[1]
+        self.grid = class_grid(self, bottom_shapes, self.param.accuracy_param.axis)
+        classes = self.grid.channels
         self._class_labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         if self.top_k > classes:
             raise self.error(
@@ -40,9 +40,9 @@ class AccuracyLayer(Layer):
         return [(), (classes,)][: len(self.param.top)]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self.scratch("counts", (3 + 2 * self.size[1],), dtype=np.int32, lives=Lives.CALL, backward=False)
+        self.scratch("counts", (3 + 2 * self.grid.channels,), dtype=np.int32, lives=Lives.CALL, backward=False)
 
     def forward(self, io: Pass) -> None:
         per_class = io.top[1] if len(io.top) > 1 else None
         arrays = (io.bottom[0], io.bottom[1], io.top[0], per_class, io.scratch["counts"])
-        io.ops.accuracy.forward(*arrays, self.top_k, LabelGrid(*self.size, self.has_ignore, self.ignore))
+        io.ops.accuracy.forward(*arrays, self.top_k, LabelGrid(*self.grid, self.has_ignore, self.ignore))

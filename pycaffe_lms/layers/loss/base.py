@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ops.axes import around_axis
+from ...ops.records import Grid
 from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Ops, Reads, Shapes, count, exactly
@@ -101,19 +103,19 @@ class Labels:
         return np.flatnonzero(~fine)
 
 
-def class_sizes(layer: Layer, bottom_shapes: Shapes, axis: int) -> tuple[int, int, int]:
-    """Return (positions before the class axis, classes, positions behind it).
+def class_grid(layer: Layer, bottom_shapes: Shapes, axis: int) -> Grid:
+    """Return how the scores are seen: positions before the class axis, classes, positions behind it.
 
     Raises: ShapeError unless there is one label for each position; LayerParamError for an axis out of range.
     """
     scores, labels = tuple(bottom_shapes[0]), tuple(bottom_shapes[1])
     axis = layer.canonical_axis(axis, len(scores))
-    outer, classes, inner = count(scores, 0, axis), count(scores, axis, axis + 1), count(scores, axis + 1)
-    if count(labels) != outer * inner:
+    grid = around_axis(scores, axis)
+    if count(labels) != grid.outer * grid.inner:
         raise layer.shape_error(
             f'has shape {labels}: {count(labels)} labels, but "{layer.param.bottom[0]}" of shape {scores} has '
-            f"{outer * inner} positions around its class axis {axis}",
+            f"{grid.outer * grid.inner} positions around its class axis {axis}",
             bottom=1,
             fix="give one label for each position, or set axis to the axis of the classes",
         )
-    return outer, classes, inner
+    return grid

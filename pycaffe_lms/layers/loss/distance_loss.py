@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..base import AnyArray, Pass, Shapes, between, count
+from ...arrays import AnyArray
+from ...ops.records import BoxWeights
+from ..base import Pass, Shapes, between, count
 from ..registry import register_layer
 from .base import LossLayer
 
@@ -71,8 +73,9 @@ class SmoothL1LossLayer(_DistanceLoss):
             raise self.error(f"sigma is {sigma:g}", fix="set smooth_l1_loss_param.sigma above 0")
         self.sigma2 = sigma * sigma
 
-    def _arrays(self, io: Pass) -> tuple[AnyArray, ...]:
-        return (*io.bottom, None, None)[:4]
+    def _arrays(self, io: Pass) -> tuple[AnyArray, AnyArray, BoxWeights]:
+        a, b, inside, outside = (*io.bottom, None, None)[:4]
+        return a, b, BoxWeights(inside, outside)
 
     def forward(self, io: Pass) -> None:
         args = io.top[0], io.scratch["work"], self.sigma2, 1 / self.items

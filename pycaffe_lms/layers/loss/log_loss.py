@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError
 from ...arrays import AnyArray, HostArray
 from ...errors import DataError
 from ...formats.weights.blobproto import blobproto_to_array
-from ...ops.label_grid import LabelGrid
+from ...ops.records import LabelGrid
 from ...proto import caffe_pb2
 from ..base import Lives, Needs, Ops, Pass, Shapes, between, count
 from ..registry import register_layer
-from .base import BATCH_SIZE, VALID, Labels, LossLayer, OneLabelLossLayer, class_sizes
+from .base import BATCH_SIZE, VALID, Labels, LossLayer, OneLabelLossLayer, class_grid
 
 
 @register_layer("MultinomialLogisticLoss")
@@ -50,16 +50,16 @@ class _SoftmaxLossLayer(LossLayer):
     declares = replace(LossLayer.declares, tops=between(1, 2))
 
     def tops_with_prob(self, bottom_shapes: Shapes, axis: int) -> Shapes:
-        """Return the shapes of the tops. Set `size`: (positions before the class axis, classes, positions behind it),
+        """Return the shapes of the tops. Set `grid`, around the class axis,
         and what labels may be."""
         self.check_batch(bottom_shapes)
-        self.size = class_sizes(self, bottom_shapes, axis)
-        self._class_labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
+        self.grid = class_grid(self, bottom_shapes, axis)
+        self._class_labels = Labels(1, self.grid.channels, self.ignore if self.has_ignore else None)
         return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
 
     @property
-    def _grid(self) -> LabelGrid:
-        return LabelGrid(*self.size, self.has_ignore, self.ignore)
+    def _labelled(self) -> LabelGrid:
+        return LabelGrid(*self.grid, self.has_ignore, self.ignore)
 
     def prob_scratch(self, bottom_shapes: Shapes, top_shapes: Shapes) -> None:
         """Ask for scratch for p where no top shows it."""
@@ -103,14 +103,14 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
         self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
 
     def forward(self, io: Pass) -> None:
-        prob, norm = self.prob(io), self.normalizer(self.size[0], self.size[2])
-        io.ops.softmax.forward(io.bottom[0], prob, *self.size)
+        prob, norm = self.prob(io), self.normalizer(self.grid.outer, self.grid.inner)
+        io.ops.softmax.forward(io.bottom[0], prob, self.grid)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
-        io.ops.softmax_loss.forward(*arrays, norm, self._grid)
+        io.ops.softmax_loss.forward(*arrays, norm, self._labelled)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         arrays = (self.prob(io), io.bottom[1], dy, io.scratch["norm"], dx)
-        io.ops.softmax_loss.backward(*arrays, self._grid)
+        io.ops.softmax_loss.backward(*arrays, self._labelled)
 
 
 @register_layer("InfogainLoss")
@@ -157,7 +157,7 @@ class InfogainLossLayer(_SoftmaxLossLayer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         tops = self.tops_with_prob(bottom_shapes, self.param.infogain_loss_param.axis)
-        classes = self.size[1]
+        classes = self.grid.channels
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
             raise self.shape_error(
@@ -168,7 +168,7 @@ class InfogainLossLayer(_SoftmaxLossLayer):
         return tops
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        classes = self.size[1]
+        classes = self.grid.channels
         self.loss_scratch(norm=True)
         self.prob_scratch(bottom_shapes, top_shapes)
         if self.matrix is not None:
@@ -182,15 +182,15 @@ class InfogainLossLayer(_SoftmaxLossLayer):
         prob, matrix = self.prob(io), self._matrix(io)
         if self.matrix is not None:
             io.ops.upload_matrix(self.matrix, matrix)
-        io.ops.softmax.forward(io.bottom[0], prob, *self.size)
+        io.ops.softmax.forward(io.bottom[0], prob, self.grid)
         arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
-        norm = self.normalizer(self.size[0], self.size[2])
-        io.ops.infogain_loss.forward(*arrays, norm, self._grid)
+        norm = self.normalizer(self.grid.outer, self.grid.inner)
+        io.ops.infogain_loss.forward(*arrays, norm, self._labelled)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         arrays = (self.prob(io), io.bottom[1], self._matrix(io), dy, io.scratch["norm"])
         sums = io.scratch["row_sums"]
-        io.ops.infogain_loss.backward(*arrays, sums, dx, self._grid)
+        io.ops.infogain_loss.backward(*arrays, sums, dx, self._labelled)
 
 
 @register_layer("SigmoidCrossEntropyLoss")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...ops.records import Contrast
 from ...proto import caffe_pb2
 from ..base import AnyArray, Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
@@ -70,19 +71,19 @@ class ContrastiveLossLayer(LossLayer):
                     bottom=i,
                     fix="give two bottoms of one shape (N, C) and a bottom of N labels",
                 )
-        self.items, self.size = max(1, items), (items, count(a, 1))
+        self.items, self.contrast = max(1, items), Contrast(items, count(a, 1), self.margin, self.legacy)
         return [()]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
-        self.scratch("distance", (self.size[0],), dtype=np.float64, lives=self.saved_if_needed)
+        self.scratch("distance", (self.contrast.items,), dtype=np.float64, lives=self.saved_if_needed)
 
     def forward(self, io: Pass) -> None:
         arrays = (*io.bottom, io.top[0], io.scratch["distance"], io.scratch["work"])
-        io.ops.contrastive_loss.forward(*arrays, self.margin, self.legacy, 0.5 / self.items, *self.size)
+        io.ops.contrastive_loss.forward(*arrays, 0.5 / self.items, self.contrast)
 
     def backward(self, io: Pass) -> None:
         for dx, sign in zip(io.bottom_diff[:2], (1.0, -1.0), strict=True):
             if dx is not None:
                 arrays = (*io.bottom, io.top_diff[0], io.scratch["distance"], dx)
-                io.ops.contrastive_loss.backward(*arrays, self.margin, self.legacy, sign / self.items, *self.size)
+                io.ops.contrastive_loss.backward(*arrays, sign / self.items, self.contrast)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import around_axis
-from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
+from ...ops.records import Affine, AffineGradients, BatchNorm, Grid, Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
 from ..base import TEST, AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
@@ -91,7 +91,8 @@ class BatchNormLayer(_BatchNormed):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, c = bottom_shapes[0], self.channels
-        self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (count(shape), c, 1)
+        grid = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else Grid(count(shape), c, 1)
+        self.rule = BatchNorm(grid, self.eps, self.fraction, self.use_global)
         if self.use_global:
             self.operation = ops.batch_norm_scaled_global if self.scaled else ops.batch_norm_global
         else:
@@ -100,9 +101,8 @@ class BatchNormLayer(_BatchNormed):
         self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
         self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)
         if self.scaled or not self.use_global:
-            self.scratch(
-                "work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL, forward=not self.use_global
-            )
+            work = 2 * c * (reduction_parts(*grid) + 1)
+            self.scratch("work", (work,), lives=Lives.CALL, forward=not self.use_global)
 
     def forward_needs(self) -> Needs:
         statistics = {0, 1, 2} if self.use_global else set()
@@ -125,9 +125,9 @@ class BatchNormLayer(_BatchNormed):
         affine = (Affine(*io.param[3:]),) if self.scaled else ()
         arrays = (io.bottom[0], io.top[0], self._moments(io), RunningSums(*io.param[:3]), *affine)
         if self.use_global:
-            self.operation.forward(*arrays, self.eps, self.size)
+            self.operation.forward(*arrays, self.rule)
         else:
-            self.operation.forward(*arrays, self.fraction, self.eps, io.scratch["work"], self.size)
+            self.operation.forward(*arrays, io.scratch["work"], self.rule)
 
     def _moments(self, io: Pass) -> Moments:
         return Moments(io.scratch["mean"], io.scratch["inv_std"])
@@ -141,11 +141,11 @@ class BatchNormLayer(_BatchNormed):
         if self.use_global:
             self.forward(io)
             return
-        x, y, mean, inv_std = io.bottom[0], io.top[0], io.scratch["mean"], io.scratch["inv_std"]
+        arrays = io.bottom[0], io.top[0], self._moments(io)
         if self.scaled:
-            io.ops.batch_norm_scaled_apply(x, y, self._moments(io), Affine(*io.param[3:]), self.size)
+            io.ops.batch_norm_scaled_apply(*arrays, Affine(*io.param[3:]), self.rule.grid)
         else:
-            io.ops.batch_norm_apply(x, y, inv_std, mean, *self.size)
+            io.ops.batch_norm_apply(*arrays, self.rule.grid)
 
     def backward(self, io: Pass) -> None:
         # force_backward asks for every gradient: that of a statistic, which is never learned, is 0
@@ -156,11 +156,11 @@ class BatchNormLayer(_BatchNormed):
         if self.scaled:
             gradients = AffineGradients(*io.param_diff[3:], *(bool(a) for a in io.accumulate[3:]))
             values = io.bottom[0], dy, dx, self._moments(io), io.param[3], gradients
-            io.ops.batch_norm_scaled.backward(*values, not self.use_global, io.scratch["work"], self.size)
+            io.ops.batch_norm_scaled.backward(*values, io.scratch["work"], self.rule)
         elif dx is not None and self.use_global:
-            io.ops.batch_norm_global.backward(dy, dx, inv_std, *self.size)
+            io.ops.batch_norm_global.backward(dy, dx, inv_std, self.rule.grid)
         elif dx is not None:
-            io.ops.batch_norm.backward(io.top[0], dy, dx, inv_std, io.scratch["work"], *self.size)
+            io.ops.batch_norm.backward(io.top[0], dy, dx, inv_std, io.scratch["work"], self.rule.grid)
 
 
 @register_layer("BN")
@@ -205,8 +205,9 @@ class BNLayer(_BatchNormed):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, c = tuple(bottom_shapes[0]), self.channels
-        self.size = around_axis(shape, 1, self.context.channels_last)
-        self.scratch("work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL)
+        self.grid = around_axis(shape, 1, self.context.channels_last)
+        self.rule = BatchNorm(self.grid, self.eps, use_global=self.use_global)
+        self.scratch("work", (2 * c * (reduction_parts(*self.grid) + 1),), lives=Lives.CALL)
         if self.affine:
             return
         self.scratch("inv_std", (c,), lives=self.saved_if_needed)
@@ -231,7 +232,7 @@ class BNLayer(_BatchNormed):
         x, y = io.bottom[0], io.top[0]
         if not self.affine:
             x = self._normalise(io, x, io.scratch.get("normal", y))
-        io.ops.scale.forward(x, io.param[0], io.param[1], y, *self.size)
+        io.ops.scale.forward(x, Affine(io.param[0], io.param[1]), y, self.grid)
 
     def _normalise(self, io: Pass, x: AnyArray, out: AnyArray) -> AnyArray:
         """Write the normalised x into `out`, move the running statistics, and return `out`."""
@@ -241,13 +242,13 @@ class BNLayer(_BatchNormed):
             one = running[2 * c :]
             io.ops.fill(one, 1)
             sums = RunningSums(io.param[2].reshape(-1), io.param[3].reshape(-1), one)
-            io.ops.batch_norm_global.forward(*arrays, sums, self.eps, self.size)
+            io.ops.batch_norm_global.forward(*arrays, sums, self.rule)
             return out
         # running sums of BatchNorm that start at 0 become this batch's mean, and its variance times m / (m - 1)
         io.ops.fill(running, 0)
         batch = RunningSums(running[:c], running[c : 2 * c], running[2 * c :])
-        io.ops.batch_norm_train.forward(*arrays, batch, 0.0, self.eps, io.scratch["work"], self.size)
-        items = self.size[0] * self.size[2]
+        io.ops.batch_norm_train.forward(*arrays, batch, io.scratch["work"], self.rule)
+        items = self.grid.outer * self.grid.inner
         if self.moves and items:
             for i, unbias in ((0, 1.0), (1, (items - 1) / items if items > 1 else 1.0)):
                 io.ops.moving_average(batch[i], io.param[2 + i], self.momentum, (1 - self.momentum) * unbias)
@@ -262,11 +263,11 @@ class BNLayer(_BatchNormed):
                 io.ops.fill(diff, 0)
         ds, db = (None, None) if self.frozen else io.param_diff[:2]
         if dx is not None or ds is not None or db is not None:
-            sums = ds, db, bool(io.accumulate[0]), bool(io.accumulate[1]), work
-            io.ops.scale.backward(normal, io.param[0], dy, dx, *sums, *self.size)
+            gradients = AffineGradients(ds, db, bool(io.accumulate[0]), bool(io.accumulate[1]))
+            io.ops.scale.backward(normal, io.param[0], dy, dx, gradients, work, self.grid)
         if dx is None:
             return
         if self.use_global:
-            io.ops.batch_norm_global.backward(dx, dx, io.scratch["inv_std"], *self.size)
+            io.ops.batch_norm_global.backward(dx, dx, io.scratch["inv_std"], self.grid)
         elif not self.affine:
-            io.ops.batch_norm.backward(normal, dx, dx, io.scratch["inv_std"], work, *self.size)
+            io.ops.batch_norm.backward(normal, dx, dx, io.scratch["inv_std"], work, self.grid)

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ops.axes import around_axis
-from ...ops.norm_arguments import Affine, AffineGradients, Moments, RunningSums
+from ...ops.records import (
+    Affine,
+    AffineGradients,
+    BatchNorm,
+    FusedNormGradients,
+    Grid,
+    Moments,
+    Rectified,
+    RunningSums,
+)
 from ...ops.sum_parts import bits_come_free, fused_norm_work
 from ...proto.caffe_pb2 import LayerParameter
 from ..base import Lives, Needs, Ops, Pass, Shapes
@@ -38,18 +47,19 @@ class FusedNormLayer(Masked):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])
-        self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
+        self.grid = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else Grid(shape[0], 1, 1)
+        self.rule = BatchNorm(self.grid, self.norm.eps, self.norm.fraction, self.norm.use_global)
         c = self.norm.channels
         kept = self.saved_if_needed
         self.scratch("inv_std", (c,), lives=kept, remat_reads=True)
         self.scratch("mean", (c,), lives=kept, remat_reads=True)
         if self.relu:
             self.declare_bits(top_shapes[0])
-        self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
+        self.scratch("work", (fused_norm_work(*self.grid),), lives=Lives.CALL)
 
     @property
     def quicker_with_bits(self) -> bool:
-        return self.relu and self.adds and bits_come_free(*self.size[1:])
+        return self.relu and self.adds and bits_come_free(self.grid.channels, self.grid.inner)
 
     def forward_needs(self) -> Needs:
         statistics = {0, 1, 2} if self.norm.use_global else set()
@@ -83,10 +93,9 @@ class FusedNormLayer(Masked):
     def forward(self, io: Pass) -> None:
         moments, running = self._moments(io), RunningSums(*io.param[:3])
         if self.norm.use_global:
-            io.ops.batch_norm_running(moments, running, self.norm.eps, self.size[1])
+            io.ops.batch_norm_running(moments, running, self.rule)
         else:
-            settings = self.norm.fraction, self.norm.eps, io.scratch["work"], self.size
-            io.ops.batch_norm_statistics(io.bottom[0], moments, running, *settings)
+            io.ops.batch_norm_statistics(io.bottom[0], moments, running, io.scratch["work"], self.rule)
         self.rematerialize(io)
 
     def _moments(self, io: Pass) -> Moments:
@@ -103,22 +112,18 @@ class FusedNormLayer(Masked):
     def rematerialize(self, io: Pass) -> None:
         r = io.bottom[1] if self.adds else None
         values = io.bottom[0], r, io.top[0], self._moments(io), Affine(*self._affine(io.param))
-        io.ops.fused_norm.forward(*values, self.relu, self.size, io.scratch.get("bits"))
+        io.ops.fused_norm.forward(*values, self.relu, self.grid, io.scratch.get("bits"))
 
     def backward(self, io: Pass) -> None:
         adds = (bool(add) for add in self._affine(io.accumulate))
+        sums = AffineGradients(*self._affine(io.param_diff), *adds)
         io.ops.fused_norm.backward(
             io.bottom[0],
-            io.top[0],
             io.top_diff[0],
-            io.bottom_diff[1] if self.adds else None,
-            io.bottom_diff[0],
+            FusedNormGradients(io.bottom_diff[0], io.bottom_diff[1] if self.adds else None, sums),
+            Rectified(io.top[0], io.scratch.get("bits")) if self.relu else None,
             self._moments(io),
             Affine(*self._affine(io.param)),
-            AffineGradients(*self._affine(io.param_diff), *adds),
-            self.relu,
-            self.norm.use_global,
             io.scratch["work"],
-            self.size,
-            io.scratch.get("bits"),
+            self.rule,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
+from ...ops.records import Grid, LocalResponse
 from ...proto import caffe_pb2
 from ..base import AnyArray, Declaration, Layer, Lives, Ops, Pass, Reads, Shapes
 from ..registry import register_layer
@@ -21,17 +22,17 @@ class LRNLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/lrn_layer.cpp.
     """
 
-    arguments: tuple[float, ...]
+    shape: Grid | tuple[int, int, int]
     declares = Declaration(splits_over_batch=True, backward_reads=Reads.BOTTOM_DATA)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         lrn = self.param.lrn_param
-        self.size, self.alpha, self.beta, self.k = lrn.local_size, lrn.alpha, lrn.beta, lrn.k
+        self.lrn = LocalResponse(lrn.local_size, lrn.alpha, lrn.beta, lrn.k)
         self.across = lrn.norm_region == caffe_pb2.LRNParameter.ACROSS_CHANNELS
-        if self.size % 2 == 0:
+        if self.lrn.size % 2 == 0:
             raise self.error(
-                f"local_size is {self.size}, but a window around a value has an odd size",
-                fix=f"use local_size: {self.size + 1}",
+                f"local_size is {self.lrn.size}, but a window around a value has an odd size",
+                fix=f"use local_size: {self.lrn.size + 1}",
             )
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
@@ -39,7 +40,7 @@ class LRNLayer(Layer):
         return [tuple(bottom_shapes[0])]
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
+        return self.across and effective_width(self.lrn.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
 
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.context.channels_last
@@ -48,18 +49,18 @@ class LRNLayer(Layer):
         items, channels, height, width = bottom_shapes[0]
         if self.context.channels_last:
             self.operation = ops.lrn_last
-            self.arguments = (items * height * width, channels, self.size, self.alpha, self.beta, self.k)
+            self.shape = Grid(items * height * width, channels, 1)
         elif self.across:
             self.operation = ops.lrn_across
-            self.arguments = (items, channels, height * width, self.size, self.alpha, self.beta, self.k)
+            self.shape = Grid(items, channels, height * width)
         else:
             self.operation = ops.lrn_within
-            self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
+            self.shape = (items * channels, height, width)
             self.scratch("ratio", bottom_shapes[0], lives=Lives.CALL, forward=False)
 
     def forward(self, io: Pass) -> None:
-        self.operation.forward(io.bottom[0], io.top[0], *self.arguments)
+        self.operation.forward(io.bottom[0], io.top[0], self.shape, self.lrn)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         ratio = (io.scratch["ratio"],) if "ratio" in io.scratch else ()
-        self.operation.backward(io.bottom[0], dy, dx, *ratio, *self.arguments)
+        self.operation.backward(io.bottom[0], dy, dx, *ratio, self.shape, self.lrn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ops.records import Grid, L2Norm
 from ...ops.sum_parts import reduction_parts
 from ..base import AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
@@ -41,7 +42,7 @@ class NormalizeLayer(Layer):
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         n, c, *places = bottom_shapes[0]
         s = count(places)
-        self.size = n, c, s, self.across
+        self.norm = L2Norm(Grid(n, c, s), self.eps, self.across)
         norms = n if self.across else n * s
         rows = n * reduction_parts(1, n, c * s)
         columns = reduction_parts(n, 1, c * s) if self.shared else c * reduction_parts(n, c, s)
@@ -57,16 +58,16 @@ class NormalizeLayer(Layer):
 
     def forward(self, io: Pass) -> None:
         arrays = io.bottom[0], io.param[0], io.top[0], io.scratch["squares"], io.scratch["work"]
-        io.ops.normalize.forward(*arrays, self.eps, *self.size)
+        io.ops.normalize.forward(*arrays, self.norm)
 
     def backward(self, io: Pass) -> None:
         x, dy, squares, work = io.bottom[0], io.top_diff[0], io.scratch["squares"], io.scratch["work"]
         if io.param_diff[0] is not None:
             sums = x, dy, io.param_diff[0], io.accumulate[0], squares, work
-            io.ops.normalize.backward_scale(*sums, self.eps, *self.size)
+            io.ops.normalize.backward_scale(*sums, self.norm)
         if io.bottom_diff[0] is not None:
             arrays = x, io.param[0], dy, io.bottom_diff[0], squares, io.scratch["dots"], work
-            io.ops.normalize.backward_data(*arrays, self.eps, *self.size)
+            io.ops.normalize.backward_data(*arrays, self.norm)
 
 
 @register_layer("MVN")

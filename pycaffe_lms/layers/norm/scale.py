@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.axes import around_axis
+from ...ops.records import Affine, AffineGradients, Grid
 from ...ops.sum_parts import reduction_parts
 from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, between, count
 from ..registry import register_layer
@@ -72,10 +73,10 @@ class _Broadcast(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, end = tuple(bottom_shapes[0]), self.axis + len(self.shape)
-        self.size = count(shape, 0, self.axis), count(self.shape), count(shape, end)
+        self.grid = Grid(count(shape, 0, self.axis), count(self.shape), count(shape, end))
         if self.context.channels_last and self.shape:
-            self.size = around_axis(shape, 1, True)
-        sums = self.sums * self.size[1] * reduction_parts(*self.size)
+            self.grid = around_axis(shape, 1, True)
+        sums = self.sums * self.grid.channels * reduction_parts(*self.grid)
         self.scratch("work", (sums,), lives=Lives.CALL, forward=False)
 
 
@@ -124,14 +125,16 @@ class ScaleLayer(_Broadcast):
 
     def forward(self, io: Pass) -> None:
         s = io.param[0] if self.learned else io.bottom[1]
-        io.ops.scale.forward(io.bottom[0], s, io.param[-1] if self.bias else None, io.top[0], *self.size)
+        io.ops.scale.forward(io.bottom[0], Affine(s, io.param[-1] if self.bias else None), io.top[0], self.grid)
 
     def backward(self, io: Pass) -> None:
         s = io.param[0] if self.learned else io.bottom[1]
         ds, add_s = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
         db, add_b = (io.param_diff[-1], io.accumulate[-1]) if self.bias else (None, False)
-        arrays = io.bottom[0], s, io.top_diff[0], io.bottom_diff[0], ds, db
-        io.ops.scale.backward(*arrays, bool(add_s), bool(add_b), io.scratch["work"], *self.size)
+        gradients = AffineGradients(ds, db, bool(add_s), bool(add_b))
+        io.ops.scale.backward(
+            io.bottom[0], s, io.top_diff[0], io.bottom_diff[0], gradients, io.scratch["work"], self.grid
+        )
 
 
 @register_layer("Bias")
@@ -152,9 +155,9 @@ class BiasLayer(_Broadcast):
 
     def forward(self, io: Pass) -> None:
         b = io.param[0] if self.learned else io.bottom[1]
-        io.ops.scale.forward(io.bottom[0], None, b, io.top[0], *self.size)
+        io.ops.scale.forward(io.bottom[0], Affine(None, b), io.top[0], self.grid)
 
     def backward(self, io: Pass) -> None:
         db, add = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
-        arrays = None, None, io.top_diff[0], io.bottom_diff[0], None, db
-        io.ops.scale.backward(*arrays, False, bool(add), io.scratch["work"], *self.size)
+        gradients = AffineGradients(None, db, add_bias=bool(add))
+        io.ops.scale.backward(None, None, io.top_diff[0], io.bottom_diff[0], gradients, io.scratch["work"], self.grid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.geometry import integer_dtype
+from ...ops.records import Grid
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
 from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, count, exactly
@@ -112,20 +113,19 @@ class AxpyLayer(Layer):
             raise self.shape_error(
                 f'has shape {y}, but "{self.param.bottom[1]}" has {x}', bottom=2, fix="give x and y the same shape"
             )
-        self.size = count(x, 0, 2), count(x, 2)
+        self.grid = Grid(1, count(x, 0, 2), count(x, 2))
         return [x]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        rows, dim = self.size
-        self.scratch("work", (rows * reduction_parts(1, rows, dim),), lives=Lives.CALL, forward=False)
+        self.scratch("work", (self.grid.channels * reduction_parts(*self.grid),), lives=Lives.CALL, forward=False)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
 
     def forward(self, io: Pass) -> None:
-        io.ops.axpy.forward(*io.bottom, io.top[0], *self.size)
+        io.ops.axpy.forward(*io.bottom, io.top[0], self.grid)
 
     def backward(self, io: Pass) -> None:
         (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
         if da is not None or dx is not None or dy is not None:
-            io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)
+            io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], self.grid)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ops.axes import around_axis
+from ...ops.records import Grid
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
 from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, count
@@ -71,19 +73,20 @@ class ArgMaxLayer(Layer):
         self.k, values = options.top_k, options.out_max_val
         if options.HasField("axis"):
             axis = self.canonical_axis(options.axis, len(shape))
-            self.size = count(shape, 0, axis), shape[axis], count(shape, axis + 1)
+            self.grid = around_axis(shape, axis)
             self.outputs = (not values, values)
             top = (*shape[:axis], self.k, *shape[axis + 1 :])
         else:
-            self.size = shape[0], count(shape, 1), 1
+            self.grid = Grid(shape[0], count(shape, 1), 1)
             self.outputs = (True, values)
             top = (shape[0], 1 + values, self.k, *(1,) * (len(shape) - 3))
-        if not 1 <= self.k <= self.size[1]:
+        most = self.grid.channels
+        if not 1 <= self.k <= most:
             raise self.error(
-                f"top_k is {self.k}, but there are {self.size[1]} values to choose from",
-                fix=f"set argmax_param.top_k to 1..{self.size[1]}" if self.size[1] else "give a bottom with values",
+                f"top_k is {self.k}, but there are {most} values to choose from",
+                fix=f"set argmax_param.top_k to 1..{most}" if most else "give a bottom with values",
             )
         return [top]
 
     def forward(self, io: Pass) -> None:
-        io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)
+        io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, self.grid)

@@ -1,4 +1,4 @@
-"""Add up each channel of arrays seen as (outer, dim, inner).
+"""Add up each channel of arrays seen as a `Grid`, (outer, channels, inner).
 
 A few thousand values are added in the array's type, these sums in float64. One thread sums a channel, so the result
 does not depend on the number of threads.
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import HostArray
+from ..records import Grid
 from .compiled import BLOCK, kernel, sums
 from .threads import parallel
 
@@ -25,26 +26,29 @@ def row_slices(outer: int, width: int) -> list[slice]:
     return [slice(start, min(start + rows, outer)) for start in range(0, outer, rows)]
 
 
-def channel_sum(outer: int, dim: int, inner: int, term: Callable[[slice], HostArray]) -> HostArray:
+def channel_sum(grid: Grid, term: Callable[[slice], HostArray]) -> HostArray:
     """Return float64 sums, one per channel, of `term`.
 
-    term(rows) returns an array (rows, dim, inner) for a slice of the outer axis.
+    term(rows) returns an array (rows, channels, inner) for a slice of the outer axis.
     """
-    total = np.zeros(dim, np.float64)
-    for rows in row_slices(outer, dim * inner):
+    outer, channels, inner = grid
+    total = np.zeros(channels, np.float64)
+    for rows in row_slices(outer, channels * inner):
         part = term(rows)
         total += (part[:, :, 0] if inner == 1 else part.sum(axis=2)).sum(axis=0, dtype=np.float64)
     return total
 
 
-def over_channels(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
+def over_channels(function: Callable[..., None], grid: Grid, *args: Any) -> None:
     """Run function(first channel, last channel, *args) in threads."""
-    parallel(function, dim, *args, grain=_GRAIN // max(1, outer * inner) + 1)
+    outer, channels, inner = grid
+    parallel(function, channels, *args, grain=_GRAIN // max(1, outer * inner) + 1)
 
 
-def over_rows(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
-    """Run function(first row, last row, *args) in threads, over outer * dim rows of `inner` values."""
-    parallel(function, outer * dim, *args, grain=_GRAIN // max(1, inner) + 1)
+def over_rows(function: Callable[..., None], grid: Grid, *args: Any) -> None:
+    """Run function(first row, last row, *args) in threads, over outer * channels rows of `inner` values."""
+    outer, channels, inner = grid
+    parallel(function, outer * channels, *args, grain=_GRAIN // max(1, inner) + 1)
 
 
 def write_gradient(gradient: HostArray, total: HostArray, accumulate: bool) -> None:
@@ -53,17 +57,17 @@ def write_gradient(gradient: HostArray, total: HostArray, accumulate: bool) -> N
     gradient[...] = gradient + total if accumulate else total
 
 
-def channel_sums(x: HostArray, outer: int, dim: int, inner: int) -> HostArray:
+def channel_sums(x: HostArray, grid: Grid) -> HostArray:
     """Return float64 sums of x, one per channel."""
-    total = np.empty(dim, np.float64)
-    over_channels(_sums, outer, dim, inner, x.reshape(outer, dim, inner), total)
+    total = np.empty(grid.channels, np.float64)
+    over_channels(_sums, grid, x.reshape(grid), total)
     return total
 
 
-def channel_dots(x: HostArray, y: HostArray, outer: int, dim: int, inner: int) -> HostArray:
+def channel_dots(x: HostArray, y: HostArray, grid: Grid) -> HostArray:
     """Return float64 sums of x * y, one per channel."""
-    total = np.empty(dim, np.float64)
-    over_channels(_dots, outer, dim, inner, x.reshape(outer, dim, inner), y.reshape(outer, dim, inner), total)
+    total = np.empty(grid.channels, np.float64)
+    over_channels(_dots, grid, x.reshape(grid), y.reshape(grid), total)
     return total
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import HostArray
+from ..records import LstmState
 from .logistic import sigmoid
 
 __all__ = [
@@ -102,20 +103,17 @@ def lstm_forward(
     add: HostArray,
     weight: HostArray,
     cont: HostArray,
-    h0: HostArray,
-    c0: HostArray,
+    first: LstmState,
     h: HostArray,
-    h_last: HostArray,
-    c_last: HostArray,
-    hidden: HostArray,
-    cells: HostArray | None,
+    last: LstmState,
+    kept: LstmState,
 ) -> None:
     """Run all time steps of an LSTM.
 
-    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h, h_last and c_last
-    receive the results. cells (T, N, D) receives c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and
-    c_last.
+    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h (T, N, D) and `last`
+    receive the results. `first` (N D values each) may be `last`. `kept` receives `hidden`, and c_(t-1) or None.
     """
+    (h0, c0), (h_last, c_last), (hidden, cells) = first, last, kept
     steps, items, dim = h.shape
     cont, h_last, c_last = cont.reshape(steps, items), h_last.reshape(items, dim), c_last.reshape(items, dim)
     keep = cells is not None
@@ -125,16 +123,16 @@ def lstm_forward(
     product = np.empty((items, 4 * dim), gates.dtype)
     for t in range(steps):
         np.matmul(before, weight.T, out=product)
-        last = t + 1 == steps
-        c_next = cells[t + 1] if keep and not last else c_last
-        before = h_last if last else hidden[t + 1] if keep else hidden
+        ends = t + 1 == steps
+        c_next = cells[t + 1] if keep and not ends else c_last
+        before = h_last if ends else hidden[t + 1] if keep else hidden
         for rows in _pieces(items, 4 * dim):
             x, y = gates[t, rows], h[t, rows]
             x += product[rows]
             x += add[rows] if add.ndim == 2 else add
             _activate(x, dim)
             _cell_forward(x, c[rows], _column(cont[t], rows), c_next[rows], y, dim)
-            np.multiply(y, 1 if last else _column(cont[t + 1], rows), out=before[rows])
+            np.multiply(y, 1 if ends else _column(cont[t + 1], rows), out=before[rows])
         c = c_next
 
 
@@ -164,10 +162,9 @@ def lstm_backward(
 
 
 @_without_warnings
-def lstm_unit_forward(
-    c_prev: HostArray, x: HostArray, cont: HostArray, c: HostArray, h: HostArray, items: int, dim: int
-) -> None:
-    """Run one time step from gates x (N, 4D) before activation."""
+def lstm_unit_forward(c_prev: HostArray, x: HostArray, cont: HostArray, c: HostArray, h: HostArray) -> None:
+    """Run one time step from gates x (1, N, 4D) before activation; c_prev (1, N, D)."""
+    _, items, dim = c_prev.shape
     c_prev, c, h = (a.reshape(items, dim) for a in (c_prev, c, h))
     for rows in _pieces(items, 4 * dim):
         gates = x.reshape(items, 4 * dim)[rows].copy()
@@ -184,10 +181,9 @@ def lstm_unit_backward(
     dh: HostArray | None,
     dc_prev: HostArray | None,
     dx: HostArray | None,
-    items: int,
-    dim: int,
 ) -> None:
     """Compute the gradients of c_prev and x. dc or dh may be None (zero), dc_prev or dx too (not wanted)."""
+    _, items, dim = c_prev.shape
     for rows in _pieces(items, 4 * dim):
         gates = x.reshape(items, 4 * dim)[rows].copy()
         _activate(gates, dim)

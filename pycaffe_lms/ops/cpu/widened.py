@@ -51,9 +51,9 @@ def widened(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _holds(argument: object) -> bool:
-    if isinstance(argument, (list, tuple)):
-        return any(map(_holds, argument))
-    return isinstance(argument, np.ndarray) and argument.dtype == BFLOAT16
+    if isinstance(argument, np.ndarray):
+        return bool(argument.dtype == BFLOAT16)
+    return isinstance(argument, (list, tuple)) and any(map(_holds, argument))
 
 
 class _Copies:
@@ -67,7 +67,8 @@ class _Copies:
         if not _holds(argument):
             return argument
         if isinstance(argument, (list, tuple)):
-            return type(argument)(self.wide(a) for a in argument)
+            inside = map(self.wide, argument)
+            return argument._make(inside) if hasattr(argument, "_make") else type(argument)(inside)
         key = argument.ctypes.data, argument.size
         if key not in self._of:
             self._of[key] = argument, widened_copy(argument)

@@ -1,6 +1,6 @@
 """Add a bias per channel and apply a ReLU, each optional: in place forward, in one pass over the gradients backward.
 
-Arrays are seen as (outer, channels, inner); inner 1 is channels-last. Threads read 16 bytes at a time (of bfloat16,
+With inner 1 channels are last. Threads read 16 bytes at a time (of bfloat16,
 four values) where the sizes allow. The order of a sum depends on sizes alone: one block per part of a channel (of 32 to
 128 neighbouring channels where inner is 1), each thread its own elements in order, then the parts (see `channels.py`).
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...arrays import AnyArray
 from ...backend import cuda
+from ..records import Grid
 from ..sum_parts import reduction_parts
 from .activation.bits import BITS
 from .channels import WALK, stage_two
@@ -162,8 +163,9 @@ BACKWARD(wide, WIDE)
 )
 
 
-def forward(y: AnyArray, b: AnyArray | None, relu: bool, outer: int, channels: int, inner: int) -> None:
-    """Compute y (outer, channels, inner) = y + b (channels; None: y alone), then set negative values to 0 if `relu`."""
+def forward(y: AnyArray, b: AnyArray | None, relu: bool, grid: Grid) -> None:
+    """Compute y = y + b (channels; None: y alone), then set negative values to 0 if `relu`."""
+    outer, channels, inner = grid
     wide = min(4, 16 // y.dtype.itemsize)
     columns = inner == 1
     if (channels if columns else inner) % wide or y.data.ptr & 15:
@@ -187,16 +189,15 @@ def backward(
     db: AnyArray | None,
     accumulate: bool,
     work: AnyArray | None,
-    outer: int,
-    channels: int,
-    inner: int,
+    grid: Grid,
 ) -> None:
     """Compute the gradients of a bias and a ReLU.
 
     dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
     None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
-    `work` is read where db is given: channels * reduction_parts(outer, channels, inner) elements of dy's type.
+    `work` is read where db is given: channels * reduction_parts(*grid) elements of dy's type.
     """
+    outer, channels, inner = grid
     if dy.size == 0:
         if db is not None and not accumulate:
             stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # writes zeros, the sums of no parts

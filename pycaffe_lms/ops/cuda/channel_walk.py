@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ...arrays import AnyArray
 from ...backend.cuda import launch
+from ..records import Grid
 from ..sum_parts import norm_parts
 from .channels import stage_two
 from .elementwise import of_values
@@ -136,7 +138,8 @@ def _source(kernel: str, **switches: int) -> str:
 class Walk:
     """Cut (n, c, s) into blocks' shares by sizes alone, so that sums are the same wherever the arrays lie."""
 
-    def __init__(self, n: int, c: int, s: int, itemsize: int) -> None:
+    def __init__(self, grid: Grid, itemsize: int) -> None:
+        n, c, s = grid
         if c == 1:
             n, s = 1, n * s
         self.rows = s == 1 and c > 1
@@ -219,21 +222,19 @@ def run_walk(
     name: str,
     arrays: Sequence[AnyArray],
     channel: Sequence[AnyArray],
-    n: int,
-    c: int,
-    s: int,
+    grid: Grid,
     work: AnyArray | None = None,
 ) -> int:
     """Queue a kernel of `walking`, and return the number of parts of a channel.
 
     Args:
-        arrays: the kernel's arrays (n, c, s).
+        arrays: the kernel's arrays, of `grid`'s shape.
         channel: its arrays of one value per channel.
         work: where it writes its sums, if it has any.
     """
-    if n * c * s == 0:
+    if prod(grid) == 0:
         return 0
-    walk = Walk(n, c, s, arrays[0].dtype.itemsize)
+    walk = Walk(grid, arrays[0].dtype.itemsize)
     walk.run(source, name, arrays, *channel, *(() if work is None else (work,)))
     return walk.parts
 

@@ -1,4 +1,4 @@
-"""Run the kernels of `elementwise.py` over arrays seen as (outer, dim, inner) with values per channel.
+"""Run the kernels of `elementwise.py` over arrays seen as (outer, channels, inner) with values per channel.
 
 Four elements of a quad lie in neighbouring channels (inner 1), or in one: one division for the quad. Where neither size
 is a multiple of four, every element finds its own channel.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...arrays import AnyArray
+from ..records import Grid
 from .elementwise import elementwise, run
 from .packs import aligned
 from .source import DIVIDE, divider
@@ -53,10 +54,10 @@ def per_channel(name: str, body: str, *, channel: str, reads: str, writes: str) 
 
 
 def run_per_channel(
-    sources: dict[str, str], name: str, arrays: Sequence[AnyArray], channel: Sequence[AnyArray], dim: int, inner: int
+    sources: dict[str, str], name: str, arrays: Sequence[AnyArray], channel: Sequence[AnyArray], grid: Grid
 ) -> None:
     """Queue a kernel of `per_channel` with its arrays and those of a value per channel."""
-    n = arrays[-1].size
+    n, (_, dim, inner) = arrays[-1].size, grid
     if inner == 1 and dim % 4 == 0:
         run(sources["columns"], name, arrays, *channel, *divider(dim, n), aligned(*channel))
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...arrays import AnyArray
 from ...backend import cuda
+from ..records import LstmState
 from .logistic import SIGMOID
 
 __all__ = [
@@ -173,28 +174,25 @@ def lstm_forward(
     add: AnyArray,
     weight: AnyArray,
     cont: AnyArray,
-    h0: AnyArray,
-    c0: AnyArray,
+    first: LstmState,
     h: AnyArray,
-    h_last: AnyArray,
-    c_last: AnyArray,
-    hidden: AnyArray,
-    cells: AnyArray | None,
+    last: LstmState,
+    kept: LstmState,
 ) -> None:
     """Run all time steps of an LSTM.
 
-    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h, h_last and c_last
-    receive the results. cells (T, N, D) receives c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and
-    c_last.
+    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h (T, N, D) and `last`
+    receive the results. `first` (N D values each) may be `last`. `kept` receives `hidden`, and c_(t-1) or None.
     """
+    (h0, c0), (h_last, c_last), (hidden, cells) = first, last, kept
     steps, items, dim = h.shape
     size, keep = items * dim, cells is not None
-    kept = cells if keep else c_last
-    cuda.launch(_LSTM, "start", h.dtype, size, h0, c0, cont, hidden, kept, items, dim, 1)
+    cell = cells if keep else c_last
+    cuda.launch(_LSTM, "start", h.dtype, size, h0, c0, cont, hidden, cell, items, dim, 1)
     for t in range(steps):
         before = hidden[t] if keep else hidden
         cuda.gemm(False, True, items, 4 * dim, dim, 1.0, before, weight, 1.0, gates[t])
-        arrays = (gates, add, cont, kept, hidden, h, h_last, c_last)
+        arrays = (gates, add, cont, cell, hidden, h, h_last, c_last)
         cuda.launch(_LSTM, "lstm_step", h.dtype, size, *arrays, t, steps, items, dim, int(add.ndim == 2), int(keep))
 
 
@@ -217,10 +215,9 @@ def lstm_backward(
         cuda.launch(_LSTM, "lstm_step_backward", dh.dtype, items * dim, *arrays, t, steps, items, dim)
 
 
-def lstm_unit_forward(
-    c_prev: AnyArray, x: AnyArray, cont: AnyArray, c: AnyArray, h: AnyArray, items: int, dim: int
-) -> None:
-    """Run one time step from gates x (N, 4D) before activation."""
+def lstm_unit_forward(c_prev: AnyArray, x: AnyArray, cont: AnyArray, c: AnyArray, h: AnyArray) -> None:
+    """Run one time step from gates x (1, N, 4D) before activation; c_prev (1, N, D)."""
+    _, items, dim = c_prev.shape
     cuda.launch(_UNIT, "unit", c.dtype, items * dim, c_prev, x, cont, c, h, items, dim)
 
 
@@ -232,10 +229,9 @@ def lstm_unit_backward(
     dh: AnyArray | None,
     dc_prev: AnyArray | None,
     dx: AnyArray | None,
-    items: int,
-    dim: int,
 ) -> None:
     """Compute the gradients of c_prev and x. dc or dh may be None (zero), dc_prev or dx too (not wanted)."""
+    _, items, dim = c_prev.shape
     given = (dc is not None) + 2 * (dh is not None)
     wanted = (dc_prev is not None) + 2 * (dx is not None)
     arrays = [x if a is None else a for a in (dc, dh, dc_prev, dx)]  # the kernel does not touch x where it stands in

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from ....arrays import HostArray
 from ...column_plan import ColumnPlan, column_plan
 from ...geometry import ConvGeometry
+from ...records import Grid
 from ...winograd_plan import WinogradPlan, winograd_plan
 from ..activation.bits import bits_backward
 from ..activation.relu import relu_backward
@@ -119,7 +120,7 @@ def conv_forward(
     else:
         _forward(plan, x, w.reshape(g.group, g.group_outputs, g.rows), y, work)
     if b is not None:
-        conv_add_bias(y, b, g.batch, g.out_channels, g.out_size)
+        conv_add_bias(y, b, g.grid)
     if relu:
         np.maximum(y, 0, out=y)
 
@@ -216,15 +217,15 @@ def conv_beside_plan(plan: _Plan) -> int | None:
     return None
 
 
-def conv_add_bias(y: HostArray, b: HostArray, outer: int, channels: int, inner: int) -> None:
-    """Add b (channels) to y (outer, channels, inner)."""
-    y = y.reshape(outer * channels, inner)
-    over_rows(_add_bias, outer, channels, inner, y, b.reshape(channels))
+def conv_add_bias(y: HostArray, b: HostArray, grid: Grid) -> None:
+    """Add b (channels) to y."""
+    rows = y.reshape(grid.outer * grid.channels, grid.inner)
+    over_rows(_add_bias, grid, rows, b.reshape(grid.channels))
 
 
-def conv_bias_gradient(dy: HostArray, db: HostArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
-    write_gradient(db, channel_sums(dy, outer, channels, inner), accumulate)
+def conv_bias_gradient(dy: HostArray, db: HostArray, grid: Grid, accumulate: bool) -> None:
+    """Write to db (channels), or add if `accumulate`, dy summed over outer and inner."""
+    write_gradient(db, channel_sums(dy, grid), accumulate)
 
 
 def conv_bias_relu_backward(
@@ -234,16 +235,14 @@ def conv_bias_relu_backward(
     db: HostArray | None,
     accumulate: bool,
     work: HostArray | None,
-    outer: int,
-    channels: int,
-    inner: int,
+    grid: Grid,
     bits: HostArray | None = None,
 ) -> None:
     """Compute the gradients of a bias and a ReLU.
 
     dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
     None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
-    `work` is for the GPU, where db is given: channels * reduction_parts(outer, channels, inner) elements.
+    `work` is for the GPU, where db is given: channels * reduction_parts(*grid) elements.
     """
     if bits is not None:
         bits_backward(bits, dy, dy_out, 0.0)
@@ -254,7 +253,7 @@ def conv_bias_relu_backward(
     elif dy_out is not None and dy_out is not dy:
         np.copyto(dy_out.reshape(dy.shape), dy)
     if db is not None:
-        conv_bias_gradient(dy, db, outer, channels, inner, accumulate)
+        conv_bias_gradient(dy, db, grid, accumulate)
 
 
 def _multiply(a: HostArray, b: HostArray, out: HostArray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ...label_grid import LabelGrid
+from ...records import LabelGrid
 from ..channels import row_slices
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import Contrast
 
 __all__ = ["hinge_loss_forward", "hinge_loss_backward", "contrastive_loss_forward", "contrastive_loss_backward"]
 
@@ -53,17 +54,15 @@ def contrastive_loss_forward(
     loss: HostArray,
     distance: HostArray,
     work: HostArray,
-    margin: float,
-    legacy: bool,
     scale: float,
-    n: int,
-    c: int,
+    contrast: Contrast,
 ) -> None:
     """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|.
 
-    With `legacy` the latter is max(margin - d^2, 0). `distance` (n doubles) receives d^2, which backward reads. `work`
-    holds the GPU's partial sums: 512 doubles.
+    With `legacy` the latter is max(margin - d^2, 0). `distance` (a double for each pair) receives d^2, which backward
+    reads. `work` holds the GPU's partial sums: 512 doubles.
     """
+    n, c, margin, legacy = contrast
     with np.errstate(over="ignore", invalid="ignore"):
         difference = (a.reshape(n, c) - b.reshape(n, c)).astype(np.float64)
         distance[...] = np.square(difference, out=difference).sum(axis=1)
@@ -78,17 +77,15 @@ def contrastive_loss_backward(
     dloss: HostArray,
     distance: HostArray,
     dx: HostArray,
-    margin: float,
-    legacy: bool,
     scale: float,
-    n: int,
-    c: int,
+    contrast: Contrast,
 ) -> None:
     """Compute dx = dloss * scale * (a - b) * factor.
 
     The factor is 1 where int(y) is not 0, else -max(margin - d, 0) / (d + 1e-4); with `legacy` the latter is -1 where
     d^2 < margin, else 0.
     """
+    n, c, margin, legacy = contrast
     d, dx = np.sqrt(distance), dx.reshape(n, c)
     with np.errstate(over="ignore", invalid="ignore"):
         apart = np.where(distance < margin, -1.0, 0.0) if legacy else -np.maximum(margin - d, 0) / (d + 1e-4)

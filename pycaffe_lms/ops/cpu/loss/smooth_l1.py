@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import BoxWeights
 from ..channels import row_slices
 
 __all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
@@ -13,19 +14,18 @@ __all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
 def smooth_l1_loss_forward(
     a: HostArray,
     b: HostArray,
-    inside: HostArray | None,
-    outside: HostArray | None,
+    weights: BoxWeights,
     loss: HostArray,
     work: HostArray,
     sigma2: float,
     scale: float,
 ) -> None:
-    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64.
 
     f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2). `work`: 2 * LOSS_BLOCKS doubles for a
     GPU's partial sums.
     """
-    arrays = [None if v is None else v.reshape(-1) for v in (a, b, inside, outside)]
+    arrays = [None if v is None else v.reshape(-1) for v in (a, b, *weights)]
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
         for items in row_slices(a.size, 1):
@@ -40,8 +40,7 @@ def smooth_l1_loss_forward(
 def smooth_l1_loss_backward(
     a: HostArray,
     b: HostArray,
-    inside: HostArray | None,
-    outside: HostArray | None,
+    weights: BoxWeights,
     dloss: HostArray,
     da: HostArray | None,
     db: HostArray | None,
@@ -54,14 +53,13 @@ def smooth_l1_loss_backward(
     """
     for dx, sign in ((da, scale), (db, -scale)):
         if dx is not None:
-            _gradient(a, b, inside, outside, dloss, dx.reshape(-1), sigma2, sign)
+            _gradient(a, b, weights, dloss, dx.reshape(-1), sigma2, sign)
 
 
 def _gradient(
     a: HostArray,
     b: HostArray,
-    inside: HostArray | None,
-    outside: HostArray | None,
+    weights: BoxWeights,
     dloss: HostArray,
     dx: HostArray,
     sigma2: float,
@@ -69,11 +67,11 @@ def _gradient(
 ) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
-        if inside is not None:
-            dx *= inside.reshape(-1)
+        if weights.inside is not None:
+            dx *= weights.inside.reshape(-1)
         dx *= dx.dtype.type(sigma2)
         np.clip(dx, -1, 1, out=dx)  # sigma2 * d where that is between -1 and 1, else the sign of d
-        for weight in (inside, outside):
+        for weight in weights:
             if weight is not None:
                 dx *= weight.reshape(-1)
         dx *= dx.dtype.type(dloss.reshape(-1)[0] * scale)

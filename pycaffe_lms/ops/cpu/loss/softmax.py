@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ...label_grid import LabelGrid
+from ...records import Grid, LabelGrid
 
 __all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
 
 FLT_MIN = float(np.finfo(np.float32).tiny)
 
 
-def softmax_forward(x: HostArray, y: HostArray, outer: int, c: int, inner: int) -> None:
+def softmax_forward(x: HostArray, y: HostArray, grid: Grid) -> None:
     """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
     if x.size == 0:
         return
-    x, y = x.reshape(outer, c, inner), y.reshape(outer, c, inner)
+    x, y = x.reshape(grid), y.reshape(grid)
     with np.errstate(invalid="ignore"):  # infinite scores give NaN
         np.subtract(x, x.max(axis=1, keepdims=True), out=y)
     np.exp(y, out=y)
     y /= y.sum(axis=1, keepdims=True)
 
 
-def softmax_backward(y: HostArray, dy: HostArray, dx: HostArray, outer: int, c: int, inner: int) -> None:
+def softmax_backward(y: HostArray, dy: HostArray, dx: HostArray, grid: Grid) -> None:
     """Compute dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
-    y, dy, dx = (a.reshape(outer, c, inner) for a in (y, dy, dx))
+    y, dy, dx = (a.reshape(grid) for a in (y, dy, dx))
     np.subtract(dy, np.einsum("oci,oci->oi", dy, y)[:, None], out=dx)
     dx *= y
 

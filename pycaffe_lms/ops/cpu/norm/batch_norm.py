@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
+from ...records import Affine, AffineGradients, BatchNorm, Grid, Moments, RunningSums
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from .scale import scale_forward
@@ -34,26 +34,25 @@ def batch_norm_train_forward(
     y: HostArray,
     moments: Moments,
     running: RunningSums,
-    momentum: float,
-    eps: float,
     work: HostArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
     Writes mean and inv_std = 1 / sqrt(var + eps), and updates the running sums: factor = momentum * factor + 1,
     running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
-    = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
+    = outer * inner. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * channels *
+    (parts + 1) elements.
     """
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    n, c, s = size
+    (n, c, s), momentum = norm.grid, norm.momentum
     m = n * s
     if m == 0:
         inv_std.fill(0)
         mean.fill(0)
         return
     var = np.empty(c, np.float64)
-    over_channels(_normalise, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, var, inv_std, eps)
+    over_channels(_normalise, norm.grid, x.reshape(n, c, s), y.reshape(n, c, s), mean, var, inv_std, norm.eps)
     factor *= momentum
     factor += 1
     running_mean *= momentum
@@ -62,46 +61,47 @@ def batch_norm_train_forward(
     running_var += (var * (m / (m - 1) if m > 1 else 1)).astype(running_var.dtype)
 
 
-def batch_norm_apply(x: HostArray, y: HostArray, inv_std: HostArray, mean: HostArray, n: int, c: int, s: int) -> None:
+def batch_norm_apply(x: HostArray, y: HostArray, moments: Moments, grid: Grid) -> None:
     """Compute y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
-    if n * s:
-        over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
+    if grid.outer * grid.inner:
+        over_channels(_shift_scale, grid, x.reshape(grid), y.reshape(grid), *moments)
 
 
 def batch_norm_global_forward(
-    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, eps: float, size: Planes
+    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, norm: BatchNorm
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
-    batch_norm_running(moments, running, eps, size[1])
-    over_channels(_shift_scale, *size, x.reshape(size), y.reshape(size), *moments)
+    batch_norm_running(moments, running, norm)
+    over_channels(_shift_scale, norm.grid, x.reshape(norm.grid), y.reshape(norm.grid), *moments)
 
 
-def batch_norm_running(moments: Moments, running: RunningSums, eps: float, c: int) -> None:
+def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
-        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
+        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + norm.eps)
 
 
 def batch_norm_backward(
-    y: HostArray, dy: HostArray, dx: HostArray, inv_std: HostArray, work: HostArray, n: int, c: int, s: int
+    y: HostArray, dy: HostArray, dx: HostArray, inv_std: HostArray, work: HostArray, grid: Grid
 ) -> None:
     """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
-    `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * channels * (parts + 1) elements.
     """
-    if n * s:
-        over_channels(_backward, n, c, s, y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), inv_std)
+    if grid.outer * grid.inner:
+        over_channels(_backward, grid, y.reshape(grid), dy.reshape(grid), dx.reshape(grid), inv_std)
 
 
-def batch_norm_global_backward(dy: HostArray, dx: HostArray, inv_std: HostArray, n: int, c: int, s: int) -> None:
+def batch_norm_global_backward(dy: HostArray, dx: HostArray, inv_std: HostArray, grid: Grid) -> None:
     """Compute dx = dy * inv_std; dx may be dy."""
-    over_channels(_shift_scale, n, c, s, dy.reshape(n, c, s), dx.reshape(n, c, s), np.zeros(c, inv_std.dtype), inv_std)
+    zeros = np.zeros(grid.channels, inv_std.dtype)
+    over_channels(_shift_scale, grid, dy.reshape(grid), dx.reshape(grid), zeros, inv_std)
 
 
 @sums
@@ -222,28 +222,26 @@ def batch_norm_scaled_train_forward(
     moments: Moments,
     running: RunningSums,
     affine: Affine,
-    momentum: float,
-    eps: float,
     work: HostArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
-    batch_norm_train_forward(x, y, moments, running, momentum, eps, work, size)
-    scale_forward(y, *affine, y, *size)
+    batch_norm_train_forward(x, y, moments, running, work, norm)
+    scale_forward(y, affine, y, norm.grid)
 
 
-def batch_norm_scaled_apply(x: HostArray, y: HostArray, moments: Moments, affine: Affine, size: Planes) -> None:
+def batch_norm_scaled_apply(x: HostArray, y: HostArray, moments: Moments, affine: Affine, grid: Grid) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
-    batch_norm_apply(x, y, moments.inv_std, moments.mean, *size)
-    scale_forward(y, *affine, y, *size)
+    batch_norm_apply(x, y, moments, grid)
+    scale_forward(y, affine, y, grid)
 
 
 def batch_norm_scaled_global_forward(
-    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, affine: Affine, eps: float, size: Planes
+    x: HostArray, y: HostArray, moments: Moments, running: RunningSums, affine: Affine, norm: BatchNorm
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
-    batch_norm_global_forward(x, y, moments, running, eps, size)
-    scale_forward(y, *affine, y, *size)
+    batch_norm_global_forward(x, y, moments, running, norm)
+    scale_forward(y, affine, y, norm.grid)
 
 
 def batch_norm_scaled_backward(
@@ -253,24 +251,23 @@ def batch_norm_scaled_backward(
     moments: Moments,
     scale: HostArray | None,
     gradients: AffineGradients,
-    batch: bool,
     work: HostArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
-    dx = dy * scale * inv_std, or with the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale *
-    inv_std. dbias is added to if `add_bias`, dscale if `add_scale`. Each of dx (which may be dy), dscale and dbias may
-    be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
-    elements.
+    dx = dy * scale * inv_std with `use_global`, else (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std. Each of dx
+    (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx without `use_global`. `work` holds
+    the GPU's partial sums: 2 * channels * (parts + 1) elements.
     """
     (mean, inv_std), (dscale, dbias, add_scale, add_bias) = moments, gradients
-    n, c, s = size
+    grid, batch = norm.grid, not norm.use_global
+    n, c, s = grid
     reads = dscale is not None or (batch and dx is not None)
     sums_of = np.zeros((2, c), np.float64)
-    parts = [a.reshape(n, c, s) for a in (x if reads else dy, dy)]
+    parts = [a.reshape(grid) for a in (x if reads else dy, dy)]
     if n * s and (reads or dbias is not None):
-        over_channels(_add_up, n, c, s, *parts, mean, inv_std, sums_of)
+        over_channels(_add_up, grid, *parts, mean, inv_std, sums_of)
     for gradient, total, add in ((dbias, sums_of[0], add_bias), (dscale, sums_of[1], add_scale)):
         if gradient is not None:
             gradient[...] = gradient + total if add else total
@@ -278,9 +275,9 @@ def batch_norm_scaled_backward(
         return
     if batch:
         means = (sums_of / (n * s)).astype(dy.dtype)
-        over_channels(_data, n, c, s, *parts, dx.reshape(n, c, s), mean, inv_std, scale, means)
+        over_channels(_data, grid, *parts, dx.reshape(grid), mean, inv_std, scale, means)
     else:
-        scale_forward(dy, scale * inv_std, None, dx, n, c, s)
+        scale_forward(dy, Affine(scale * inv_std, None), dx, grid)
 
 
 @sums

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
-from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
+from ...records import Affine, BatchNorm, FusedNormGradients, Grid, Moments, Rectified, RunningSums
 from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
@@ -27,7 +27,7 @@ _BLOCKS = 32  # blocks of rows whose values are added up in the array's own type
 
 
 def batch_norm_statistics(
-    x: HostArray, moments: Moments, running: RunningSums, momentum: float, eps: float, work: HostArray, size: Planes
+    x: HostArray, moments: Moments, running: RunningSums, work: HostArray, norm: BatchNorm
 ) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
 
@@ -35,16 +35,16 @@ def batch_norm_statistics(
     sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    n, c, s = size
+    (n, c, s), momentum = norm.grid, norm.momentum
     m = n * s
     if m == 0:
         inv_std.fill(0)
         mean.fill(0)
         return
     with np.errstate(all="ignore"):  # no warnings of NaN and infinity, as on a GPU
-        average, var = _row_moments(x, n, c) if s == 1 else _plane_moments(x, n, c, s)
+        average, var = _row_moments(x, n, c) if s == 1 else _plane_moments(x, norm.grid)
         mean[...] = average
-        inv_std[...] = 1 / np.sqrt(var + eps)
+        inv_std[...] = 1 / np.sqrt(var + norm.eps)
         factor *= momentum
         factor += 1
         running_mean[...] = momentum * running_mean + average
@@ -58,7 +58,7 @@ def fused_norm_forward(
     moments: Moments,
     affine: Affine,
     relu: bool,
-    size: Planes,
+    grid: Grid,
     bits: HostArray | None = None,
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
@@ -66,70 +66,62 @@ def fused_norm_forward(
     `bits`, where given, receives where y > 0 (see `cpu/activation/bits.py`). r, gamma and beta may be None; y may be x
     or r.
     """
-    (mean, inv_std), (gamma, beta) = moments, affine
-    n, c, s = size
-    affine = _affine(mean, inv_std, gamma, beta, c, s)
-    arrays = _view(n, c, s, x, x if r is None else r, y)
-    _over(n, c, s, _forward_planes, _forward_rows, *arrays, affine, r is not None, bool(relu))
+    constants = _affine(moments, affine, grid)
+    arrays = _view(grid, x, x if r is None else r, y)
+    _over(grid, _forward_planes, _forward_rows, *arrays, constants, r is not None, bool(relu))
     if bits is not None:
         positive_bits(y, bits)
 
 
 def fused_norm_backward(
     x: HostArray | None,
-    y: HostArray | None,
     dy: HostArray,
-    dr: HostArray | None,
-    dx: HostArray | None,
+    gradients: FusedNormGradients,
+    rectified: Rectified | None,
     moments: Moments,
     affine: Affine,
-    gradients: AffineGradients,
-    relu: bool,
-    use_global: bool,
     work: HostArray,
-    size: Planes,
-    bits: HostArray | None = None,
+    norm: BatchNorm,
 ) -> None:
     """Compute the gradients of `fused_norm_forward`.
 
-    With g = dy where the ReLU was active (everywhere without `relu`) and xhat = (x - mean) * inv_std: dr = g, dbeta =
-    sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g
-    if `use_global`. dgamma is added to if `accumulate_gamma`, dbeta if `accumulate_beta`. Each of the four may be None.
+    With g = dy where the ReLU was active (everywhere if `rectified` is None: no ReLU) and xhat = (x - mean) * inv_std:
+    dr = g, dbeta = sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or
+    gamma * inv_std * g with `use_global`. Each of the four may be None.
 
-    The ReLU was active where y > 0, or where `bits` say so (see `cpu/activation/bits.py`). Without either the sign is
-    computed again from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`:
-    fused_norm_work(n, c, s) elements.
+    Without y and bits (see `cpu/activation/bits.py`) the sign of the ReLU's input is computed again from x, which is
+    right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
     """
-    (mean, inv_std), (gamma, beta) = moments, affine
-    (dgamma, dbeta, accumulate_gamma, accumulate_beta), (n, c, s) = gradients, size
+    (dx, dr, (dgamma, dbeta, add_gamma, add_beta)), (n, c, s) = gradients, norm.grid
+    y, bits = rectified or (None, None)
     if bits is not None:
         y = values_of(bits, dy)
-    mask = 0 if not relu else 2 if y is None else 1
-    batch = dx is not None and not use_global
-    affine = _affine(mean, inv_std, gamma, beta, c, s)
+    mask = 0 if rectified is None else 2 if y is None else 1
+    batch = dx is not None and not norm.use_global
+    constants = _affine(moments, affine, norm.grid)
     total, (shift, slope) = np.zeros((2, c)), np.zeros((2, c), dy.dtype)
     if batch or dgamma is not None or dbeta is not None:
-        summed = _view(n, c, s, dy if x is None else x, y if mask == 1 else dy, dy)
-        _add_up(*summed, affine, mask, x is not None, total, n, c, s)
+        summed = _view(norm.grid, dy if x is None else x, y if mask == 1 else dy, dy)
+        _add_up(*summed, constants, mask, x is not None, total, norm.grid)
     with np.errstate(all="ignore"):
-        total[1] *= inv_std
-        for gradient, add, value in ((dgamma, accumulate_gamma, total[1]), (dbeta, accumulate_beta, total[0])):
+        total[1] *= moments.inv_std
+        for gradient, add, value in ((dgamma, add_gamma, total[1]), (dbeta, add_beta, total[0])):
             if gradient is not None:
                 gradient[...] = gradient + value if add else value
         if batch and n * s:
             shift[...] = total[0] / (n * s)
-            slope[...] = total[1] / (n * s) * inv_std
+            slope[...] = total[1] / (n * s) * moments.inv_std
     if dx is None and dr is None:
         return
     arrays = dy if x is None else x, y if mask == 1 else dy, dy, dy if dr is None else dr, dy if dx is None else dx
     wanted = dr is not None, dx is not None, batch
-    arguments = *_view(n, c, s, *arrays), affine, mask, *_constants(c, s, shift, slope), wanted
-    _over(n, c, s, _apply_planes, _apply_rows, *arguments)
+    arguments = *_view(norm.grid, *arrays), constants, mask, *_constants(norm.grid, shift, slope), wanted
+    _over(norm.grid, _apply_planes, _apply_rows, *arguments)
 
 
-def _plane_moments(x: HostArray, n: int, c: int, s: int) -> tuple[HostArray, HostArray]:
-    mean, var = np.empty(c), np.empty(c)
-    over_channels(moments, n, c, s, x.reshape(n, c, s), mean, var)
+def _plane_moments(x: HostArray, grid: Grid) -> tuple[HostArray, HostArray]:
+    mean, var = np.empty(grid.channels), np.empty(grid.channels)
+    over_channels(moments, grid, x.reshape(grid), mean, var)
     return mean, var
 
 
@@ -142,8 +134,8 @@ def _row_moments(x: HostArray, n: int, c: int) -> tuple[HostArray, HostArray]:
     return mean, (squares + sizes * (means - mean) ** 2).sum(0) / n
 
 
-def _view(n: int, c: int, s: int, *arrays: HostArray) -> list[HostArray]:
-    return [a.reshape(-1 if s == 1 else (n, c, s)) for a in arrays]
+def _view(grid: Grid, *arrays: HostArray) -> list[HostArray]:
+    return [a.reshape(-1 if grid.inner == 1 else grid) for a in arrays]
 
 
 def _at_once(c: int) -> int:
@@ -151,22 +143,23 @@ def _at_once(c: int) -> int:
     return max(1, BLOCK // max(1, c))
 
 
-def _constants(c: int, s: int, *arrays: HostArray) -> tuple[HostArray, ...]:
+def _constants(grid: Grid, *arrays: HostArray) -> tuple[HostArray, ...]:
+    _, c, s = grid
     return tuple(np.tile(a.reshape(-1), _at_once(c)) if s == 1 else a.reshape(-1) for a in arrays)
 
 
-def _affine(
-    mean: HostArray, inv_std: HostArray, gamma: HostArray | None, beta: HostArray | None, c: int, s: int
-) -> tuple[HostArray, ...]:
+def _affine(moments: Moments, affine: Affine, grid: Grid) -> tuple[HostArray, ...]:
+    (mean, inv_std), (gamma, beta) = moments, affine
     gamma = np.ones_like(mean) if gamma is None else gamma
-    return _constants(c, s, mean, inv_std, gamma, np.zeros_like(mean) if beta is None else beta)
+    return _constants(grid, mean, inv_std, gamma, np.zeros_like(mean) if beta is None else beta)
 
 
-def _over(n: int, c: int, s: int, planes: Callable[..., None], rows: Callable[..., None], *args: Any) -> None:
+def _over(grid: Grid, planes: Callable[..., None], rows: Callable[..., None], *args: Any) -> None:
+    n, c, s = grid
     if s == 1:
         parallel(rows, -(-n // _at_once(c)), *args, grain=4)
     else:
-        over_channels(planes, n, c, s, *args)
+        over_channels(planes, grid, *args)
 
 
 def _add_up(
@@ -177,12 +170,11 @@ def _add_up(
     mask: int,
     dot: bool,
     total: HostArray,
-    n: int,
-    c: int,
-    s: int,
+    grid: Grid,
 ) -> None:
+    n, c, s = grid
     if s != 1:
-        over_channels(_sums_planes, n, c, s, x, y, dy, affine, mask, dot, total)
+        over_channels(_sums_planes, grid, x, y, dy, affine, mask, dot, total)
     elif n:
         found = np.zeros((2, -(-n // (_at_once(c) * _BLOCKS)), affine[0].size), dy.dtype)
         parallel(_sums_rows, found.shape[1], x, y, dy, affine, mask, dot, found[0], found[1])

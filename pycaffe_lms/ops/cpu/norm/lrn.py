@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import Grid, LocalResponse
 from ..channels import row_slices
 from ..compiled import kernel
 from ..threads import parallel
@@ -25,38 +25,22 @@ _PIXELS = 1024  # pixels worked on at a time across all channels: the temporarie
 _GRAIN = 1 << 13  # elements from which a second thread pays
 
 
-def lrn_across_forward(
-    x: HostArray, y: HostArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
-) -> None:
-    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, in (outer, channels, inner)."""
-    arrays = [a.reshape(outer, channels, inner) for a in (x, y)]
-    _across(_across_forward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
+def lrn_across_forward(x: HostArray, y: HostArray, grid: Grid, lrn: LocalResponse) -> None:
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta."""
+    _across(_across_forward, grid, lrn, x, y)
 
 
-def lrn_across_backward(
-    x: HostArray,
-    dy: HostArray,
-    dx: HostArray,
-    outer: int,
-    channels: int,
-    inner: int,
-    size: int,
-    alpha: float,
-    beta: float,
-    k: float,
-) -> None:
+def lrn_across_backward(x: HostArray, dy: HostArray, dx: HostArray, grid: Grid, lrn: LocalResponse) -> None:
     """Compute dx from x and dy; the scale is computed again from x."""
-    arrays = [a.reshape(outer, channels, inner) for a in (x, dy, dx)]
-    _across(_across_backward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
+    _across(_across_backward, grid, lrn, x, dy, dx)
 
 
-def _across(function: Callable[..., None], outer: int, channels: int, inner: int, *args: Any) -> None:
+def _across(function: Callable[..., None], grid: Grid, lrn: LocalResponse, *arrays: HostArray) -> None:
+    """Run function(first block, last block, blocks of an item, *arrays, half the window, alpha / size, beta, k)."""
+    (outer, channels, inner), (size, alpha, beta, k) = grid, lrn
     blocks = -(-inner // _PIXELS)
-    parallel(function, outer * blocks, blocks, *args, grain=_GRAIN // (channels * _PIXELS) + 1)
-
-
-def _typed(x: HostArray, *values: float) -> list[Any]:
-    return [x.dtype.type(v) for v in values]
+    views, typed = [a.reshape(grid) for a in arrays], map(arrays[0].dtype.type, (alpha / size, beta, k))
+    parallel(function, outer * blocks, blocks, *views, size // 2, *typed, grain=_GRAIN // (channels * _PIXELS) + 1)
 
 
 @kernel
@@ -142,12 +126,13 @@ def _across_backward(
                 result[j] -= factor * row[j] * scale[j]
 
 
-def lrn_within_forward(
-    x: HostArray, y: HostArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
-) -> None:
-    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta: (planes, height, width)."""
-    for x_part, y_part in _chunks((planes, height, width), x, y):
-        np.multiply(x_part, _power(_within_scale(x_part, size, alpha), beta), out=y_part)
+def lrn_within_forward(x: HostArray, y: HostArray, shape: tuple[int, int, int], lrn: LocalResponse) -> None:
+    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta.
+
+    `shape` is (planes, height, width).
+    """
+    for x_part, y_part in _chunks(shape, x, y):
+        np.multiply(x_part, _power(_within_scale(x_part, lrn), lrn.beta), out=y_part)
 
 
 def lrn_within_backward(
@@ -155,16 +140,13 @@ def lrn_within_backward(
     dy: HostArray,
     dx: HostArray,
     ratio: HostArray,
-    planes: int,
-    height: int,
-    width: int,
-    size: int,
-    alpha: float,
-    beta: float,
+    shape: tuple[int, int, int],
+    lrn: LocalResponse,
 ) -> None:
     """Compute dx from x and dy. `ratio` is workspace of x's size."""
-    for x_part, dy_part, dx_part, ratio_part in _chunks((planes, height, width), x, dy, dx, ratio):
-        scale = _within_scale(x_part, size, alpha)
+    size, alpha, beta, _ = lrn
+    for x_part, dy_part, dx_part, ratio_part in _chunks(shape, x, dy, dx, ratio):
+        scale = _within_scale(x_part, lrn)
         np.multiply(dy_part, _power(scale, beta), out=dx_part)
         np.multiply(dx_part, x_part, out=ratio_part)
         ratio_part /= scale
@@ -192,9 +174,9 @@ def _window_sum(values: HostArray, size: int, axis: int) -> HostArray:
     return total.swapaxes(1, axis)
 
 
-def _within_scale(x: HostArray, size: int, alpha: float) -> HostArray:
-    scale = _window_sum(_window_sum(x * x, size, 1), size, 2)
-    scale *= alpha / size**2
+def _within_scale(x: HostArray, lrn: LocalResponse) -> HostArray:
+    scale = _window_sum(_window_sum(x * x, lrn.size, 1), lrn.size, 2)
+    scale *= lrn.alpha / lrn.size**2
     scale += 1
     return scale
 
@@ -208,31 +190,24 @@ def _power(scale: HostArray, beta: float) -> HostArray:
     return scale**-beta
 
 
-def lrn_last_forward(
-    x: HostArray, y: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
-) -> None:
-    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
-    _run(lrn_across_forward, (x,), y, rows, channels, size, alpha, beta, k)
+def lrn_last_forward(x: HostArray, y: HostArray, grid: Grid, lrn: LocalResponse) -> None:
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, of arrays whose `inner` is 1."""
+    _last(lrn_across_forward, (x,), y, grid, lrn)
 
 
-def lrn_last_backward(
-    x: HostArray, dy: HostArray, dx: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
-) -> None:
+def lrn_last_backward(x: HostArray, dy: HostArray, dx: HostArray, grid: Grid, lrn: LocalResponse) -> None:
     """Compute dx from x and dy; the scale is computed again from x."""
-    _run(lrn_across_backward, (x, dy), dx, rows, channels, size, alpha, beta, k)
+    _last(lrn_across_backward, (x, dy), dx, grid, lrn)
 
 
-def _run(
-    function: Callable[..., None],
-    inputs: tuple[HostArray, ...],
-    output: HostArray,
-    rows: int,
-    channels: int,
-    *numbers: float,
+def _last(
+    function: Callable[..., None], inputs: tuple[HostArray, ...], output: HostArray, grid: Grid, lrn: LocalResponse
 ) -> None:
+    """Run `function` on transposed copies, (channels, rows)."""
+    rows, channels, _ = grid
     if output.size == 0:
         return
     inputs = [np.ascontiguousarray(a.reshape(rows, channels).T) for a in inputs]
     result = np.empty((channels, rows), output.dtype)
-    function(*inputs, result, 1, channels, rows, *numbers)
+    function(*inputs, result, Grid(1, channels, rows), lrn)
     np.copyto(output.reshape(rows, channels), result.T)

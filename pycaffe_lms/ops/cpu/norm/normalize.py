@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import L2Norm
 from ..channels import row_slices
 
 __all__ = ["normalize_forward", "normalize_backward_data", "normalize_backward_scale"]
@@ -20,31 +21,28 @@ def _sums(term: HostArray, across: bool) -> HostArray:
     return term.sum(axis=1, dtype=np.float64, keepdims=True)
 
 
-def _factor(squares: HostArray, rows: slice, eps: float, s: int, across: bool) -> HostArray:
+def _factor(squares: HostArray, rows: slice, norm: L2Norm) -> HostArray:
     """Return 1 / sqrt(squares + eps), shaped to broadcast against (rows, c, s)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return 1 / np.sqrt(squares.reshape(-1, 1, 1 if across else s)[rows] + squares.dtype.type(eps))
+        return 1 / np.sqrt(_by_norm(squares, norm)[rows] + squares.dtype.type(norm.eps))
+
+
+def _by_norm(values: HostArray, norm: L2Norm) -> HostArray:
+    """Return an array of a value per norm as (n, 1, s), or (n, 1, 1) if `across`."""
+    return values.reshape(norm.grid.outer, 1, 1 if norm.across else norm.grid.inner)
 
 
 def normalize_forward(
-    x: HostArray,
-    scale: HostArray,
-    y: HostArray,
-    squares: HostArray,
-    work: HostArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    x: HostArray, scale: HostArray, y: HostArray, squares: HostArray, work: HostArray, norm: L2Norm
 ) -> None:
     """Compute y = scale * x / sqrt(squares + eps), and write squares. `work`: n * parts elements for the GPU's sums."""
+    n, c, s = norm.grid
     x, y, scale = x.reshape(n, c, s), y.reshape(n, c, s), scale.reshape(-1, 1)
-    kept = squares.reshape(n, 1, 1 if across else s)
+    kept = _by_norm(squares, norm)
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in row_slices(n, c * s):
-            kept[rows] = _sums(np.square(x[rows]), across)
-            np.multiply(x[rows], _factor(squares, rows, eps, s, across), out=y[rows])
+            kept[rows] = _sums(np.square(x[rows]), norm.across)
+            np.multiply(x[rows], _factor(squares, rows, norm), out=y[rows])
             y[rows] *= scale
 
 
@@ -56,23 +54,20 @@ def normalize_backward_data(
     squares: HostArray,
     dots: HostArray,
     work: HostArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    norm: L2Norm,
 ) -> None:
     """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots.
 
     dots = sums of scale * x * dy. `work` holds the GPU's partial sums: n * parts elements.
     """
+    n, c, s = norm.grid
     x, dy, dx, scale = x.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), scale.reshape(-1, 1)
-    kept = dots.reshape(n, 1, 1 if across else s)
+    kept = _by_norm(dots, norm)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         for rows in row_slices(n, c * s):
-            factor = _factor(squares, rows, eps, s, across)
+            factor = _factor(squares, rows, norm)
             scaled = dy[rows] * scale
-            kept[rows] = _sums(scaled * x[rows], across)
+            kept[rows] = _sums(scaled * x[rows], norm.across)
             scaled -= x[rows] * (kept[rows] * factor * factor)
             np.multiply(scaled, factor, out=dx[rows])
 
@@ -84,22 +79,19 @@ def normalize_backward_scale(
     accumulate: bool,
     squares: HostArray,
     work: HostArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    norm: L2Norm,
 ) -> None:
     """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel.
 
     Where dscale has one element, it is the sum over everything. `work` holds the GPU's partial sums: c * parts
     elements.
     """
+    n, c, s = norm.grid
     x, dy, total = x.reshape(n, c, s), dy.reshape(n, c, s), np.zeros(c, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in row_slices(n, c * s):
             term = x[rows] * dy[rows]
-            term *= _factor(squares, rows, eps, s, across)
+            term *= _factor(squares, rows, norm)
             total += term.sum(axis=2, dtype=np.float64).sum(axis=0)
     if dscale.size == 1:
         total = total.sum()

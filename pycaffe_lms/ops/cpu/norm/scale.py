@@ -1,67 +1,58 @@
-"""Scale and shift arrays seen as (outer, dim, inner): one factor and one shift per channel."""
+"""Scale and shift arrays: one factor and one shift per channel."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import Affine, AffineGradients, Grid
 from ..channels import channel_dots, channel_sums, over_rows, write_gradient
 from ..compiled import BLOCK, kernel
 
 __all__ = ["scale_forward", "scale_backward"]
 
 
-def scale_forward(
-    x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray, outer: int, dim: int, inner: int
-) -> None:
-    """Compute y = x * s + b; s or b may be None; y may be x."""
-    _run(x, s, b, y, outer, dim, inner)
+def scale_forward(x: HostArray, affine: Affine, y: HostArray, grid: Grid) -> None:
+    """Compute y = x * scale + bias; y may be x."""
+    (s, b), (outer, channels, inner) = affine, grid
+    if inner == 1:
+        _few(x.reshape(outer, channels), s, b, y.reshape(outer, channels))
+        return
+    rows = outer * channels
+    nothing = np.empty(0, x.dtype)
+    factor = nothing if s is None else s.reshape(-1)
+    shift = nothing if b is None else b.reshape(-1)
+    over_rows(_scale, grid, x.reshape(rows, inner), factor, shift, y.reshape(rows, inner), channels)
 
 
 def scale_backward(
     x: HostArray | None,
-    s: HostArray | None,
+    scale: HostArray | None,
     dy: HostArray,
     dx: HostArray | None,
-    ds: HostArray | None,
-    db: HostArray | None,
-    accumulate_s: bool,
-    accumulate_b: bool,
+    gradients: AffineGradients,
     work: HostArray,
-    outer: int,
-    dim: int,
-    inner: int,
+    grid: Grid,
 ) -> None:
-    """Compute ds = sum of x * dy and db = sum of dy over outer and inner, and dx = dy * s (dy where s is None).
+    """Compute the gradients of scale and bias, and dx = dy * scale (dy where scale is None).
 
-    ds is added to if `accumulate_s`, db if `accumulate_b`. Each of dx (which may be dy), ds and db may be None. x is
-    read for ds only, s for dx only. `work` holds the GPU's partial sums: dim * parts elements for each of ds and db.
+    Those of the scale and bias are the sums of x * dy and dy over outer and inner. Each of dx (which may be dy) and the
+    gradients may be None. x is read for the gradient of the scale only, the scale for dx only. `work` holds the GPU's
+    partial sums: channels * parts elements for each gradient.
     """
+    ds, db, add_scale, add_bias = gradients
     if ds is not None:
-        write_gradient(ds, channel_dots(x, dy, outer, dim, inner), accumulate_s)
+        write_gradient(ds, channel_dots(x, dy, grid), add_scale)
     if db is not None:
-        write_gradient(db, channel_sums(dy, outer, dim, inner), accumulate_b)
-    if dx is not None and s is None:
+        write_gradient(db, channel_sums(dy, grid), add_bias)
+    if dx is not None and scale is None:
         np.copyto(dx.reshape(-1), dy.reshape(-1))
     elif dx is not None:
-        _run(dy, s, None, dx, outer, dim, inner)
-
-
-def _run(
-    x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray, outer: int, dim: int, inner: int
-) -> None:
-    if inner == 1:
-        _few(x.reshape(outer, dim), s, b, y.reshape(outer, dim))
-        return
-    rows = outer * dim
-    nothing = np.empty(0, x.dtype)
-    factor = nothing if s is None else s.reshape(-1)
-    shift = nothing if b is None else b.reshape(-1)
-    over_rows(_scale, outer, dim, inner, x.reshape(rows, inner), factor, shift, y.reshape(rows, inner), dim)
+        scale_forward(dy, Affine(scale, None), dx, grid)
 
 
 def _few(x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray) -> None:
-    """Compute y = x * s + b for rows (outer, dim), by NumPy's broadcasting."""
+    """Compute y = x * s + b for rows (outer, channels), by NumPy's broadcasting."""
     if s is not None:
         x = np.multiply(x, s.reshape(-1), out=y)
     if b is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from ....arrays import AnyArray
+from ...records import Grid
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
 
@@ -33,9 +34,9 @@ def _backward(want_dx: bool) -> str:
     )
 
 
-def prelu_forward(x: AnyArray, a: AnyArray, y: AnyArray, outer: int, dim: int, inner: int) -> None:
+def prelu_forward(x: AnyArray, a: AnyArray, y: AnyArray, grid: Grid) -> None:
     """Compute y = max(x, 0) + a * min(x, 0); y may be x."""
-    run_per_channel(_FORWARD, "prelu_forward", (x, y), [a], dim, inner)
+    run_per_channel(_FORWARD, "prelu_forward", (x, y), [a], grid)
 
 
 def prelu_backward(
@@ -46,19 +47,17 @@ def prelu_backward(
     da: AnyArray | None,
     accumulate: bool,
     work: AnyArray,
-    outer: int,
-    dim: int,
-    inner: int,
+    grid: Grid,
 ) -> None:
     """Compute the gradients of `prelu_forward`.
 
     da = sum over outer and inner of dy * x where x <= 0, added to da if `accumulate`; dx = dy * (1 where x > 0, a where
     x <= 0, 0 where x is NaN). da or dx may be None; a is read for dx only; dx may be dy. `work` holds the GPU's partial
-    sums: dim * parts elements.
+    sums: channels * parts elements.
     """
     if da is None:
-        run_per_channel(_BACKWARD_DATA, "prelu_backward", (x, dy, dx), [a], dim, inner)
+        run_per_channel(_BACKWARD_DATA, "prelu_backward", (x, dy, dx), [a], grid)
         return
     arrays, channel = ((x, dy), []) if dx is None else ((x, dy, dx), [a])
-    parts = run_walk(_backward(dx is not None), "prelu_backward", arrays, channel, outer, dim, inner, work)
-    add_up(work, 0, da, accumulate, dim, parts)
+    parts = run_walk(_backward(dx is not None), "prelu_backward", arrays, channel, grid, work)
+    add_up(work, 0, da, accumulate, grid.channels, parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend import cuda
+from ...records import Grid
 
 SUM_BLOCK = 1024
 COLUMN_BLOCK = 256
@@ -56,9 +57,9 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
 """
 
 
-def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
-    add = int(accumulate)
+def conv_bias_gradient(dy: AnyArray, db: AnyArray, grid: Grid, accumulate: bool) -> None:
+    """Write to db (channels), or add if `accumulate`, dy summed over outer and inner."""
+    (outer, channels, inner), add = grid, int(accumulate)
     if inner == 1:
         blocks = (channels + 31) // 32
         cuda.launch(SOURCE, "column_sum", dy.dtype, 0, dy, db, outer, channels, add, grid=blocks, block=COLUMN_BLOCK)

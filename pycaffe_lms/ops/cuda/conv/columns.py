@@ -1,6 +1,7 @@
-"""Copy windows of images to columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
+"""Copy windows of images to columns, on any number of spatial axes.
 
-inputs, kernel, stride, pad, dilation and outputs are tuples, one value for each axis.
+The geometry's x is (planes, *in_spatial), planes = batch * channels, and the columns are (planes, *kernel,
+*out_spatial); its outputs and groups do not count.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...geometry import Ints
+from ...geometry import ConvGeometry
 
 __all__ = ["im2col_forward", "im2col_backward"]
 
@@ -65,35 +66,17 @@ extern "C" __global__ void col2im(const T* dy, T* dx, long long n, long long tap
 """
 
 
-def im2col_forward(
-    x: AnyArray,
-    y: AnyArray,
-    planes: int,
-    inputs: Ints,
-    kernel: Ints,
-    stride: Ints,
-    pad: Ints,
-    dilation: Ints,
-    outputs: Ints,
-) -> None:
+def im2col_forward(x: AnyArray, y: AnyArray, geometry: ConvGeometry) -> None:
     """Compute y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
-    n = planes * math.prod(kernel) * math.prod(outputs)
-    numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)
-    launch(_source(len(inputs)), "im2col", y.dtype, n, x, y, n, *numbers)
+    n = geometry.batch * geometry.channels * math.prod(geometry.kernel) * geometry.out_size
+    launch(_source(geometry.axes), "im2col", y.dtype, n, x, y, n, *_numbers(geometry))
 
 
-def im2col_backward(
-    dy: AnyArray,
-    dx: AnyArray,
-    planes: int,
-    inputs: Ints,
-    kernel: Ints,
-    stride: Ints,
-    pad: Ints,
-    dilation: Ints,
-    outputs: Ints,
-) -> None:
+def im2col_backward(dy: AnyArray, dx: AnyArray, geometry: ConvGeometry) -> None:
     """Compute dx = for each element the sum of dy over all places that `im2col_forward` copied it to."""
-    n = planes * math.prod(inputs)
-    numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)
-    launch(_source(len(inputs)), "col2im", dx.dtype, n, dy, dx, n, math.prod(kernel), *numbers)
+    n, taps = geometry.batch * geometry.channels * geometry.in_size, math.prod(geometry.kernel)
+    launch(_source(geometry.axes), "col2im", dx.dtype, n, dy, dx, n, taps, *_numbers(geometry))
+
+
+def _numbers(g: ConvGeometry) -> tuple[int, ...]:
+    return (*g.in_spatial, *g.kernel, *g.stride, *g.pad, *g.dilation, *g.out_spatial)

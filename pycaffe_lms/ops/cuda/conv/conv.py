@@ -14,6 +14,7 @@ from ....backend.bfloat16 import BFLOAT16
 from ... import WORKSPACE_LIMIT
 from ...column_plan import ColumnPlan
 from ...geometry import ConvGeometry
+from ...records import Grid
 from .. import bias_relu
 from . import conv_add, im2col
 from .channel_bias import conv_bias_gradient
@@ -119,7 +120,7 @@ def conv_forward(
         return
     im2col.forward(plan.columns, x, w, y, work)
     if b is not None or relu:
-        bias_relu.forward(y, b, relu, *plan.geometry.planes)
+        bias_relu.forward(y, b, relu, plan.geometry.grid)
 
 
 def conv_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
@@ -161,9 +162,9 @@ def conv_beside_plan(plan: ConvPlan) -> int | None:
     return plan.cudnn.workspace_by_direction["backward_filter"]
 
 
-def conv_add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
-    """Add b (channels) to y (outer, channels, inner)."""
-    bias_relu.forward(y, b, False, outer, channels, inner)
+def conv_add_bias(y: AnyArray, b: AnyArray, grid: Grid) -> None:
+    """Add b (channels) to y."""
+    bias_relu.forward(y, b, False, grid)
 
 
 def conv_bias_relu_backward(
@@ -173,15 +174,13 @@ def conv_bias_relu_backward(
     db: AnyArray | None,
     accumulate: bool,
     work: AnyArray | None,
-    outer: int,
-    channels: int,
-    inner: int,
+    grid: Grid,
     bits: AnyArray | None = None,
 ) -> None:
     """Compute the gradients of a bias and a ReLU.
 
     dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
     None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
-    `work` is read where db is given: channels * reduction_parts(outer, channels, inner) elements of dy's type.
+    `work` is read where db is given: channels * reduction_parts(*grid) elements of dy's type.
     """
-    bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, outer, channels, inner)
+    bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, grid)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ....arrays import AnyArray
 from ....backend import cuda
 from ...column_plan import ColumnPlan, column_plan
-from ...geometry import ConvGeometry, Ints
+from ...geometry import ConvGeometry
 from . import columns as any_axes
 
 _CHUNK_BYTES = 256 << 20
@@ -126,7 +126,7 @@ def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, wor
         if not g.pointwise:
             images, channels = n1 - n0, (g1 - g0) * g.group_channels
             if g.axes > MAX_AXES:
-                any_axes.im2col_backward(columns, _inputs(g, dx, n0, g0), images * channels, *_windows(g))
+                any_axes.im2col_backward(columns, _inputs(g, dx, n0, g0), replace(g, batch=images, channels=channels))
                 continue
             numbers = images, channels, g.channels * g.in_size, *_shape(g)
             threads = images * channels * g.in_size
@@ -191,7 +191,7 @@ def _im2col(
 ) -> None:
     images, channels = n1 - n0, (g1 - g0) * g.group_channels
     if g.axes > MAX_AXES:  # image by image, so both strides are those of (image, channel x tap, position)
-        any_axes.im2col_forward(_inputs(g, x, n0, g0), columns, images * channels, *_windows(g))
+        any_axes.im2col_forward(_inputs(g, x, n0, g0), columns, replace(g, batch=images, channels=channels))
         return
     numbers = images, channels, g.channels * g.in_size, image_stride, row_stride, *_shape(g)
     cuda.launch(SOURCE, "im2col", x.dtype, images * channels * g.out_size, _inputs(g, x, n0, g0), columns, *numbers)
@@ -200,10 +200,6 @@ def _im2col(
 def _shape(g: ConvGeometry) -> tuple[int, ...]:
     g = g.with_axes(MAX_AXES)
     return (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad, *g.dilation)
-
-
-def _windows(g: ConvGeometry) -> tuple[Ints, ...]:
-    return g.in_spatial, g.kernel, g.stride, g.pad, g.dilation, g.out_spatial
 
 
 def _weights(g: ConvGeometry, w: AnyArray, group: int) -> AnyArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend import cuda
+from ...records import Grid
 from .. import bias_relu
 from .channel_bias import conv_bias_gradient
 
@@ -21,7 +22,7 @@ def inner_product_forward(
     """Compute y = x w' + b; no bias where b is None."""
     cuda.gemm(False, not transpose, m, n, k, 1.0, x, w, 0.0, y)
     if b is not None:
-        bias_relu.forward(y, b, False, m, n, 1)
+        bias_relu.forward(y, b, False, Grid(m, n, 1))
 
 
 def inner_product_backward_data(
@@ -47,4 +48,4 @@ def inner_product_backward_weight(
 
 def inner_product_backward_bias(dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool) -> None:
     """Write to db, or add if `accumulate`, the column sums of dy."""
-    conv_bias_gradient(dy, db, m, n, 1, accumulate)
+    conv_bias_gradient(dy, db, Grid(m, n, 1), accumulate)

@@ -179,7 +179,7 @@ def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
             y, b = _array(result, g.batch * g.out_channels * g.out_size, _BF16 if separate.types.half else _FLOAT), None
             if fused.bias:
                 b = _array(inputs[2], g.out_channels, _FLOAT)
-            bias_relu.forward(y, b, fused.relu, *g.planes)
+            bias_relu.forward(y, b, fused.relu, g.grid)
 
     return run
 

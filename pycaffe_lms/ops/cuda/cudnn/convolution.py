@@ -104,7 +104,7 @@ class CudnnPlan:
             return
         self._execute("forward", x.data.ptr, w.data.ptr, y.data.ptr, work)
         if b is not None or relu:
-            bias_relu.forward(y, b, relu, *self.geometry.planes)
+            bias_relu.forward(y, b, relu, self.geometry.grid)
 
     def backward_data(self, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
         """Compute dx (N, C, *in) from dy (N, O, *out); every element of dx is written."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...label_grid import LabelGrid
+from ...records import LabelGrid
 from ..basic import fill
 
 __all__ = ["accuracy_forward"]

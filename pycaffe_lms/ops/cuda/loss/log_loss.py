@@ -6,7 +6,7 @@ import ctypes
 
 from ....arrays import AnyArray, HostArray
 from ....backend.cuda import launch
-from ...label_grid import LabelGrid
+from ...records import LabelGrid
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, divided_loss, scaled_loss
 

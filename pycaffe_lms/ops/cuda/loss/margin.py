@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import Contrast
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, scaled_loss
 
@@ -129,17 +130,15 @@ def contrastive_loss_forward(
     loss: AnyArray,
     distance: AnyArray,
     work: AnyArray,
-    margin: float,
-    legacy: bool,
     scale: float,
-    n: int,
-    c: int,
+    contrast: Contrast,
 ) -> None:
     """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|.
 
-    With `legacy` the latter is max(margin - d^2, 0). `distance` (n doubles) receives d^2, which backward reads. `work`
-    holds the GPU's partial sums: 512 doubles.
+    With `legacy` the latter is max(margin - d^2, 0). `distance` (a double for each pair) receives d^2, which backward
+    reads. `work` holds the GPU's partial sums: 512 doubles.
     """
+    n, c, margin, legacy = contrast
     launch(_CONTRASTIVE, "distances", a.dtype, n * 32, a, b, distance, n, c, block=256)
     args = (distance, y, work, float(margin), int(legacy), n)
     scaled_loss(_CONTRASTIVE, "pairs", n, args, loss, work, scale)
@@ -152,16 +151,14 @@ def contrastive_loss_backward(
     dloss: AnyArray,
     distance: AnyArray,
     dx: AnyArray,
-    margin: float,
-    legacy: bool,
     scale: float,
-    n: int,
-    c: int,
+    contrast: Contrast,
 ) -> None:
     """Compute dx = dloss * scale * (a - b) * factor.
 
     The factor is 1 where int(y) is not 0, else -max(margin - d, 0) / (d + 1e-4); with `legacy` the latter is -1 where
     d^2 < margin, else 0.
     """
+    n, c, margin, legacy = contrast
     args = (a, b, y, dloss, distance, dx, float(margin), int(legacy), float(scale), n * c, *divider(c, n * c))
     launch(_CONTRASTIVE, "backward", dx.dtype, n * c, *args)

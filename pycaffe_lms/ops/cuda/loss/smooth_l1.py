@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from ....arrays import AnyArray
+from ...records import BoxWeights
 from ..elementwise import elementwise, run, totals
 from ..packs import aligned
 from .loss_sum import LOSS_PARTS, WRITE_PARTS, scaled_loss
@@ -46,29 +47,28 @@ def _sources(weights: int, gradients: str = "") -> tuple[str, str]:
 
 
 def _chosen(
-    a: AnyArray, b: AnyArray, inside: AnyArray | None, outside: AnyArray | None, gradients: str = ""
+    a: AnyArray, b: AnyArray, weights: BoxWeights, gradients: str = ""
 ) -> tuple[tuple[AnyArray, ...], tuple[str, str]]:
     """Return (the arrays that are given, their kernels)."""
-    arrays = tuple(array for array in (a, b, inside, outside) if array is not None)
-    return arrays, _sources(int(inside is not None) + 2 * int(outside is not None), gradients)
+    arrays = tuple(array for array in (a, b, *weights) if array is not None)
+    return arrays, _sources(int(weights.inside is not None) + 2 * int(weights.outside is not None), gradients)
 
 
 def smooth_l1_loss_forward(
     a: AnyArray,
     b: AnyArray,
-    inside: AnyArray | None,
-    outside: AnyArray | None,
+    weights: BoxWeights,
     loss: AnyArray,
     work: AnyArray,
     sigma2: float,
     scale: float,
 ) -> None:
-    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64.
 
     f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2). `work`: 2 * LOSS_BLOCKS doubles for a
     GPU's partial sums.
     """
-    arrays, (source, _) = _chosen(a, b, inside, outside)
+    arrays, (source, _) = _chosen(a, b, weights)
     args = (*arrays, work, float(sigma2), aligned(*arrays), a.size)
     scaled_loss(source, "smooth_l1", a.size, args, loss, work, scale)
 
@@ -76,8 +76,7 @@ def smooth_l1_loss_forward(
 def smooth_l1_loss_backward(
     a: AnyArray,
     b: AnyArray,
-    inside: AnyArray | None,
-    outside: AnyArray | None,
+    weights: BoxWeights,
     dloss: AnyArray,
     da: AnyArray | None,
     db: AnyArray | None,
@@ -89,5 +88,5 @@ def smooth_l1_loss_backward(
     Neither may share memory with another argument.
     """
     wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
-    arrays, (_, source) = _chosen(a, b, inside, outside, ", ".join(wanted))
+    arrays, (_, source) = _chosen(a, b, weights, ", ".join(wanted))
     run(source, "backward", (*arrays, *wanted.values()), dloss, float(sigma2), float(scale))

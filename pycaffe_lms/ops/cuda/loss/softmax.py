@@ -6,7 +6,7 @@ import functools
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...label_grid import LabelGrid
+from ...records import Grid, LabelGrid
 from ..elementwise import elementwise, run
 from ..source import BLOCK_SUM, DIVIDE, divider
 
@@ -200,8 +200,8 @@ def _across(groups: int, held: int) -> str:
     return f"#define GROUPS {groups}\n#define HELD {held}\n" + _ACROSS
 
 
-def _softmax(name: str, *arrays: AnyArray, outer: int, c: int, inner: int) -> None:
-    dtype = arrays[0].dtype
+def _softmax(name: str, arrays: tuple[AnyArray, ...], grid: Grid) -> None:
+    dtype, (outer, c, inner) = arrays[0].dtype, grid
     if inner == 1 and c > 32:
         launch(_SOFTMAX, "row_" + name, dtype, 0, *arrays, c, block=256, grid=outer)
     elif inner == 1 and c > 0:
@@ -210,18 +210,18 @@ def _softmax(name: str, *arrays: AnyArray, outer: int, c: int, inner: int) -> No
         groups = min(_GROUPS, 1 << ((c - 1) // _HELD).bit_length())
         positions, side = outer * inner, 256 // groups
         args = (*arrays, positions, c, *divider(inner, positions))
-        grid = (positions + side - 1) // side
-        launch(_across(groups, min(c, _HELD)), "across_" + name, dtype, 0, *args, block=256, grid=grid)
+        blocks = (positions + side - 1) // side
+        launch(_across(groups, min(c, _HELD)), "across_" + name, dtype, 0, *args, block=256, grid=blocks)
 
 
-def softmax_forward(x: AnyArray, y: AnyArray, outer: int, c: int, inner: int) -> None:
+def softmax_forward(x: AnyArray, y: AnyArray, grid: Grid) -> None:
     """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
-    _softmax("forward", x, y, outer=outer, c=c, inner=inner)
+    _softmax("forward", (x, y), grid)
 
 
-def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, outer: int, c: int, inner: int) -> None:
+def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, grid: Grid) -> None:
     """Compute dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
-    _softmax("backward", y, dy, dx, outer=outer, c=c, inner=inner)
+    _softmax("backward", (y, dy, dx), grid)
 
 
 def softmax_loss_forward(

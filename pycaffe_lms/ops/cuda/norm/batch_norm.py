@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ....arrays import AnyArray
-from ...norm_arguments import Affine, AffineGradients, Moments, Planes, RunningSums
+from ...records import Affine, AffineGradients, BatchNorm, Grid, Moments, RunningSums
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -44,59 +44,56 @@ def batch_norm_train_forward(
     y: AnyArray,
     moments: Moments,
     running: RunningSums,
-    momentum: float,
-    eps: float,
     work: AnyArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
     Writes mean and inv_std = 1 / sqrt(var + eps), and updates the running sums: factor = momentum * factor + 1,
     running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
-    = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
+    = outer * inner. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * channels *
+    (parts + 1) elements.
     """
-    batch_norm_statistics(x, moments, running, momentum, eps, work, size)
-    batch_norm_apply(x, y, moments.inv_std, moments.mean, *size)
+    batch_norm_statistics(x, moments, running, work, norm)
+    batch_norm_apply(x, y, moments, norm.grid)
 
 
-def batch_norm_apply(x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, n: int, c: int, s: int) -> None:
+def batch_norm_apply(x: AnyArray, y: AnyArray, moments: Moments, grid: Grid) -> None:
     """Compute y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
-    run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), n, c, s)
+    run_walk(NORMALISE, "normalise", (x, y), moments, grid)
 
 
 def batch_norm_global_forward(
-    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, eps: float, size: Planes
+    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, norm: BatchNorm
 ) -> None:
     """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
-    _, c, s = size
-    batch_norm_running(moments, running, eps, c)
-    run_per_channel(_GLOBAL, "normalise", (x, y), (moments.mean, moments.inv_std), c, s)
+    batch_norm_running(moments, running, norm)
+    run_per_channel(_GLOBAL, "normalise", (x, y), moments, norm.grid)
 
 
-def batch_norm_backward(
-    y: AnyArray, dy: AnyArray, dx: AnyArray, inv_std: AnyArray, work: AnyArray, n: int, c: int, s: int
-) -> None:
+def batch_norm_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, inv_std: AnyArray, work: AnyArray, grid: Grid) -> None:
     """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
-    `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * channels * (parts + 1) elements.
     """
     if y.size == 0:
         return
-    parts = run_walk(SUMS, "sums", (y, dy), (), n, c, s, work)
-    mean, slope = means_of(work, n, c, s, parts)
-    run_walk(BACKWARD, "backward", (y, dy, dx), (inv_std, mean, slope), n, c, s)
+    parts = run_walk(SUMS, "sums", (y, dy), (), grid, work)
+    mean, slope = means_of(work, grid, parts)
+    run_walk(BACKWARD, "backward", (y, dy, dx), (inv_std, mean, slope), grid)
 
 
-def batch_norm_global_backward(dy: AnyArray, dx: AnyArray, inv_std: AnyArray, n: int, c: int, s: int) -> None:
+def batch_norm_global_backward(dy: AnyArray, dx: AnyArray, inv_std: AnyArray, grid: Grid) -> None:
     """Compute dx = dy * inv_std; dx may be dy."""
-    run_per_channel(_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std,), c, s)
+    run_per_channel(_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std,), grid)
 
 
-def means_of(work: AnyArray, n: int, c: int, s: int, parts: int) -> tuple[AnyArray, AnyArray]:
+def means_of(work: AnyArray, grid: Grid, parts: int) -> tuple[AnyArray, AnyArray]:
     """Write the means of both sums of `run_walk` behind the parts in `work`; return views of them."""
+    n, c, s = grid
     means = work[2 * c * parts :]
     for which in (0, 1):
         add_up(work, which, means, False, c, parts, 1 / (n * s), which * c)
@@ -146,30 +143,25 @@ def batch_norm_scaled_train_forward(
     moments: Moments,
     running: RunningSums,
     affine: Affine,
-    momentum: float,
-    eps: float,
     work: AnyArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
-    batch_norm_statistics(x, moments, running, momentum, eps, work, size)
-    batch_norm_scaled_apply(x, y, moments, affine, size)
+    batch_norm_statistics(x, moments, running, work, norm)
+    batch_norm_scaled_apply(x, y, moments, affine, norm.grid)
 
 
-def batch_norm_scaled_apply(x: AnyArray, y: AnyArray, moments: Moments, affine: Affine, size: Planes) -> None:
+def batch_norm_scaled_apply(x: AnyArray, y: AnyArray, moments: Moments, affine: Affine, grid: Grid) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
-    channel = moments.mean, moments.inv_std, affine.scale, affine.bias
-    run_walk(_TRAIN_FORWARD, "forward", (x, y), channel, *size)
+    run_walk(_TRAIN_FORWARD, "forward", (x, y), (*moments, *affine), grid)
 
 
 def batch_norm_scaled_global_forward(
-    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, affine: Affine, eps: float, size: Planes
+    x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, affine: Affine, norm: BatchNorm
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
-    _, c, s = size
-    batch_norm_running(moments, running, eps, c)
-    channel = moments.mean, moments.inv_std, affine.scale, affine.bias
-    run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), channel, c, s)
+    batch_norm_running(moments, running, norm)
+    run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (*moments, *affine), norm.grid)
 
 
 def batch_norm_scaled_backward(
@@ -179,19 +171,18 @@ def batch_norm_scaled_backward(
     moments: Moments,
     scale: AnyArray | None,
     gradients: AffineGradients,
-    batch: bool,
     work: AnyArray,
-    size: Planes,
+    norm: BatchNorm,
 ) -> None:
     """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
-    dx = dy * scale * inv_std, or with the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale *
-    inv_std. dbias is added to if `add_bias`, dscale if `add_scale`. Each of dx (which may be dy), dscale and dbias may
-    be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
-    elements.
+    dx = dy * scale * inv_std with `use_global`, else (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std. Each of dx
+    (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx without `use_global`. `work` holds
+    the GPU's partial sums: 2 * channels * (parts + 1) elements.
     """
     (mean, inv_std), (dscale, dbias, add_scale, add_bias) = moments, gradients
-    n, c, s = size
+    grid, batch = norm.grid, not norm.use_global
+    n, c, s = grid
     if n * s == 0:  # sums of no elements are 0
         for gradient, add in ((dscale, add_scale), (dbias, add_bias)):
             if gradient is not None and not add:
@@ -202,12 +193,12 @@ def batch_norm_scaled_backward(
     if reads_x or dbias is not None:
         arrays = ([x] if reads_x else []) + [dy] + ([dx] if data else [])
         channel = [mean] * reads_x + [inv_std] * (reads_x or data) + [scale] * data
-        parts = run_walk(_sums(reads_x, data), "sums", arrays, channel, n, c, s, work)
+        parts = run_walk(_sums(reads_x, data), "sums", arrays, channel, grid, work)
         for which, gradient, add in ((0, dbias, add_bias), (1, dscale, add_scale)):
             if gradient is not None:
                 add_up(work, which, gradient, add, c, parts)
         if dx is not None and batch:
-            channel = (mean, inv_std, scale, *means_of(work, n, c, s, parts))
-            run_walk(_BACKWARD, "backward", (x, dy, dx), channel, n, c, s)
+            channel = (mean, inv_std, scale, *means_of(work, grid, parts))
+            run_walk(_BACKWARD, "backward", (x, dy, dx), channel, grid)
     elif data:
-        run_per_channel(_SCALED_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std, scale), c, s)
+        run_per_channel(_SCALED_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std, scale), grid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...norm_arguments import Affine, AffineGradients, Moments, Planes
+from ...records import Affine, BatchNorm, FusedNormGradients, Grid, Moments, Rectified
 from ...sum_parts import bits_come_free
 from ..activation.bits import positive_bits
 from ..basic import fill
@@ -19,9 +19,8 @@ from .norm_statistics import batch_norm_running, batch_norm_statistics
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
 
-def _affine(
-    mean: AnyArray, inv_std: AnyArray, gamma: AnyArray | None, beta: AnyArray | None
-) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, int]:
+def _affine(moments: Moments, affine: Affine) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, int]:
+    (mean, inv_std), (gamma, beta) = moments, affine
     has = (gamma is not None) + 2 * (beta is not None)
     return mean, inv_std, mean if gamma is None else gamma, mean if beta is None else beta, has
 
@@ -33,7 +32,7 @@ def fused_norm_forward(
     moments: Moments,
     affine: Affine,
     relu: bool,
-    size: Planes,
+    grid: Grid,
     bits: AnyArray | None = None,
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
@@ -41,65 +40,58 @@ def fused_norm_forward(
     `bits`, where given, receives where y > 0 (see `cuda/activation/bits.py`). r, gamma and beta may be None; y may be x
     or r.
     """
-    (mean, inv_std), (gamma, beta) = moments, affine
-    n, c, s = size
+    n, c, s = grid
     if n * s == 0:
         return
-    walk = Walk(n, c, s, x.dtype.itemsize)
+    walk = Walk(grid, x.dtype.itemsize)
     at_once = bits is not None and bits_come_free(c, s)
     switches = {"RESIDUAL": int(r is not None), "RELU": int(bool(relu)), "BITS": int(at_once)}
-    arrays, words = (x, x if r is None else r, y), mean if bits is None else bits
-    walk.run(norm_source.FORWARD, "forward", arrays, words, *_affine(mean, inv_std, gamma, beta), **switches)
+    arrays, words = (x, x if r is None else r, y), moments.mean if bits is None else bits
+    walk.run(norm_source.FORWARD, "forward", arrays, words, *_affine(moments, affine), **switches)
     if bits is not None and not at_once:
         positive_bits(y, bits)
 
 
 def fused_norm_backward(
     x: AnyArray | None,
-    y: AnyArray | None,
     dy: AnyArray,
-    dr: AnyArray | None,
-    dx: AnyArray | None,
+    gradients: FusedNormGradients,
+    rectified: Rectified | None,
     moments: Moments,
     affine: Affine,
-    gradients: AffineGradients,
-    relu: bool,
-    use_global: bool,
     work: AnyArray,
-    size: Planes,
-    bits: AnyArray | None = None,
+    norm: BatchNorm,
 ) -> None:
     """Compute the gradients of `fused_norm_forward`.
 
-    With g = dy where the ReLU was active (everywhere without `relu`) and xhat = (x - mean) * inv_std: dr = g, dbeta =
-    sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g
-    if `use_global`. dgamma is added to if `accumulate_gamma`, dbeta if `accumulate_beta`. Each of the four may be None.
+    With g = dy where the ReLU was active (everywhere if `rectified` is None: no ReLU) and xhat = (x - mean) * inv_std:
+    dr = g, dbeta = sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or
+    gamma * inv_std * g with `use_global`. Each of the four may be None.
 
-    The ReLU was active where y > 0, or where `bits` say so (see `cuda/activation/bits.py`). Without either the sign is
-    computed again from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`:
-    fused_norm_work(n, c, s) elements.
+    Without y and bits (see `cuda/activation/bits.py`) the sign of the ReLU's input is computed again from x, which is
+    right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
     """
-    (mean, inv_std), (gamma, beta) = moments, affine
-    (dgamma, dbeta, accumulate_gamma, accumulate_beta), (n, c, s) = gradients, size
+    (dx, dr, (dgamma, dbeta, add_gamma, add_beta)), (n, c, s) = gradients, norm.grid
+    (mean, inv_std), (y, bits) = moments, rectified or (None, None)
     if n * s == 0:  # sums of no elements are 0
-        for gradient, add in ((dgamma, accumulate_gamma), (dbeta, accumulate_beta)):
+        for gradient, add in ((dgamma, add_gamma), (dbeta, add_beta)):
             if gradient is not None and not add:
                 fill(gradient, 0)
         return
-    mask = 0 if not relu else 3 if bits is not None else 2 if y is None else 1
-    batch = dx is not None and not use_global
+    mask = 0 if rectified is None else 3 if bits is not None else 2 if y is None else 1
+    batch = dx is not None and not norm.use_global
     sums = 2 if batch or dgamma is not None else int(dbeta is not None)
     copies = dr is not None and not (mask == 0 and dr.data.ptr == dy.data.ptr)
-    walk = Walk(n, c, s, dy.dtype.itemsize)
-    affine, words = _affine(mean, inv_std, gamma, beta), mean if bits is None else bits
+    walk = Walk(norm.grid, dy.dtype.itemsize)
+    constants, words = _affine(moments, affine), mean if bits is None else bits
     if sums or copies or (dx is not None and not batch):
         reads_x, reads_y = mask == 2 or sums == 2, mask == 1
         arrays = x if reads_x else dy, y if reads_y else dy, dy, dr if copies else dy, dy if dx is None else dx
         switches = {"MASK": mask, "SUMS": sums, "DR": int(copies), "DX": int(dx is not None and not batch)}
-        walk.run(norm_source.GRADIENTS, "gradients", arrays, words, work, *affine, **switches)
+        walk.run(norm_source.GRADIENTS, "gradients", arrays, words, work, *constants, **switches)
     if sums:
-        has = (1 + 2 * bool(accumulate_beta)) * (dbeta is not None)
-        has += (4 + 8 * bool(accumulate_gamma)) * (dgamma is not None) + 16 * batch
+        has = (1 + 2 * bool(add_beta)) * (dbeta is not None)
+        has += (4 + 8 * bool(add_gamma)) * (dgamma is not None) + 16 * batch
         results = mean if dgamma is None else dgamma, mean if dbeta is None else dbeta
         args = work, inv_std, *results, has, float(n * s), c, walk.parts
         launch(norm_source.GRADIENT_SUMS, "gradient_sums", work.dtype, 0, *args, block=256, grid=c)
@@ -107,4 +99,4 @@ def fused_norm_backward(
         if dr is not None:  # dr holds g already, and may have overwritten dy
             dy, mask = dr, 0
         arrays = x, y if mask == 1 else dy, dy, dx
-        walk.run(norm_source.APPLY, "apply", arrays, words, work, *affine, MASK=mask)
+        walk.run(norm_source.APPLY, "apply", arrays, words, work, *constants, MASK=mask)

@@ -9,11 +9,12 @@ from the cache.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import math
 
 from ....arrays import AnyArray
 from ....backend import cuda
 from ...axes import WIDEST_IN_REGISTERS, effective_width
+from ...records import Grid, LocalResponse
 from ..packs import PACK, packs_of
 from ..source import DIVIDE, divider
 
@@ -197,34 +198,23 @@ extern "C" __global__ void within_backward(const T* x, const T* ratio, T* dx, lo
 """
 
 
-def lrn_across_forward(
-    x: AnyArray, y: AnyArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
-) -> None:
-    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, in (outer, channels, inner)."""
-    _run_across("across_forward", x, y, outer, channels, inner, size, alpha, beta, k)
+def lrn_across_forward(x: AnyArray, y: AnyArray, grid: Grid, lrn: LocalResponse) -> None:
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta."""
+    _run_across("across_forward", (x, y), grid, lrn)
 
 
-def lrn_across_backward(
-    x: AnyArray,
-    dy: AnyArray,
-    dx: AnyArray,
-    outer: int,
-    channels: int,
-    inner: int,
-    size: int,
-    alpha: float,
-    beta: float,
-    k: float,
-) -> None:
+def lrn_across_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, grid: Grid, lrn: LocalResponse) -> None:
     """Compute dx from x and dy; the scale is computed again from x."""
-    _run_across("across_backward", x, dy, dx, outer, channels, inner, size, alpha, beta, k)
+    _run_across("across_backward", (x, dy, dx), grid, lrn)
 
 
-def lrn_within_forward(
-    x: AnyArray, y: AnyArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
-) -> None:
-    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta: (planes, height, width)."""
-    n, share = planes * height * width, alpha / size**2
+def lrn_within_forward(x: AnyArray, y: AnyArray, shape: tuple[int, int, int], lrn: LocalResponse) -> None:
+    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta.
+
+    `shape` is (planes, height, width).
+    """
+    (_, height, width), (size, alpha, beta, _) = shape, lrn
+    n, share = math.prod(shape), alpha / size**2
     cuda.launch(WITHIN, "within_forward", x.dtype, n, x, y, n, height, width, size, share, beta)
 
 
@@ -233,21 +223,18 @@ def lrn_within_backward(
     dy: AnyArray,
     dx: AnyArray,
     ratio: AnyArray,
-    planes: int,
-    height: int,
-    width: int,
-    size: int,
-    alpha: float,
-    beta: float,
+    shape: tuple[int, int, int],
+    lrn: LocalResponse,
 ) -> None:
     """Compute dx from x and dy. `ratio` is workspace of x's size."""
-    n, share = planes * height * width, alpha / size**2
+    (_, height, width), (size, alpha, beta, _) = shape, lrn
+    n, share = math.prod(shape), alpha / size**2
     cuda.launch(WITHIN, "within_ratio", x.dtype, n, x, dy, dx, ratio, n, height, width, size, share, beta)
     cuda.launch(WITHIN, "within_backward", x.dtype, n, x, ratio, dx, n, height, width, size, 2 * share * beta)
 
 
-def _run_across(name: str, *arrays_and_sizes: Any) -> None:
-    *arrays, outer, channels, inner, size, alpha, beta, k = arrays_and_sizes
+def _run_across(name: str, arrays: tuple[AnyArray, ...], grid: Grid, lrn: LocalResponse) -> None:
+    (outer, channels, inner), (size, alpha, beta, k) = grid, lrn
     segments = (channels + SEGMENT - 1) // SEGMENT
     n = outer * segments * inner
     sizes = (n, channels, *divider(inner, n), *divider(segments, n))
@@ -358,20 +345,18 @@ extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict
 """
 
 
-def lrn_last_forward(
-    x: AnyArray, y: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
-) -> None:
-    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
+def lrn_last_forward(x: AnyArray, y: AnyArray, grid: Grid, lrn: LocalResponse) -> None:
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, of arrays whose `inner` is 1."""
+    (rows, channels, _), (size, alpha, beta, k) = grid, lrn
     n = packs_of(channels, x, y)
     packs = rows * channels // n
     numbers = (packs, *divider(channels // n, packs), alpha / size, beta, k)
     cuda.launch(_source(n, size, channels, beta), "forward", x.dtype, packs, x, y, *numbers)
 
 
-def lrn_last_backward(
-    x: AnyArray, dy: AnyArray, dx: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
-) -> None:
+def lrn_last_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, grid: Grid, lrn: LocalResponse) -> None:
     """Compute dx from x and dy; the scale is computed again from x."""
+    (rows, channels, _), (size, alpha, beta, k) = grid, lrn
     n = packs_of(channels, x, dy, dx)
     packs, reach = rows * channels // n, -(-(effective_width(size, channels) // 2) // n)
     numbers = (packs, *divider(channels // n, packs), alpha / size, beta, k)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import Grid
 from ...sum_parts import norm_parts
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
@@ -148,13 +149,14 @@ def mvn_forward(
 
     `work` holds the GPU's partial sums: 2 * rows * (parts + 1) elements.
     """
+    grid = Grid(1, rows, dim)
     if dim == 0:
         fill(inv_std, 1)
-    elif norm_parts(1, rows, dim) == 1:
+    elif norm_parts(*grid) == 1:
         _whole_rows("forward", (x, y), rows, dim, inv_std, int(variance), float(eps))
     else:
-        mean = batch_moments(x, inv_std, work, variance, eps, 1, rows, dim)
-        run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), 1, rows, dim)
+        mean = batch_moments(x, inv_std, work, variance, eps, grid)
+        run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), grid)
 
 
 def mvn_backward(
@@ -164,15 +166,16 @@ def mvn_backward(
     variance = inv_std is not None
     if rows * dim == 0:
         return
-    if norm_parts(1, rows, dim) == 1:
+    grid = Grid(1, rows, dim)
+    if norm_parts(*grid) == 1:
         arrays = (y if variance else dy, dy, dx)
         _whole_rows("backward", arrays, rows, dim, inv_std if variance else dy, int(variance))
     elif variance:
-        parts = run_walk(SUMS, "sums", (y, dy), (), 1, rows, dim, work)
-        channel = inv_std, *means_of(work, 1, rows, dim, parts)
-        run_walk(BACKWARD, "backward", (y, dy, dx), channel, 1, rows, dim)
+        parts = run_walk(SUMS, "sums", (y, dy), (), grid, work)
+        channel = inv_std, *means_of(work, grid, parts)
+        run_walk(BACKWARD, "backward", (y, dy, dx), channel, grid)
     else:
-        parts = run_walk(_SUM, "sums", (dy,), (), 1, rows, dim, work)
+        parts = run_walk(_SUM, "sums", (dy,), (), grid, work)
         mean = work[rows * parts :]
         add_up(work, 0, mean, False, rows, parts, 1 / dim)
-        run_walk(_CENTRE, "centre", (dy, dx), (mean,), 1, rows, dim)
+        run_walk(_CENTRE, "centre", (dy, dx), (mean,), grid)

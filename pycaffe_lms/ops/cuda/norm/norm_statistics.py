@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...norm_arguments import Moments, Planes, RunningSums
+from ...records import BatchNorm, Grid, Moments, RunningSums
 from ..basic import fill
 from ..channel_walk import TOTALS, WALK, Walk
 
@@ -125,32 +125,29 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 )
 
 
-def batch_norm_statistics(
-    x: AnyArray, moments: Moments, running: RunningSums, momentum: float, eps: float, work: AnyArray, size: Planes
-) -> None:
+def batch_norm_statistics(x: AnyArray, moments: Moments, running: RunningSums, work: AnyArray, norm: BatchNorm) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
 
     The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
     sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    n, c, s = size
+    n, c, s = norm.grid
     if n * s == 0:
         fill(inv_std, 0)
         fill(mean, 0)
         return
-    walk = Walk(n, c, s, x.dtype.itemsize)
+    walk = Walk(norm.grid, x.dtype.itemsize)
     walk.run(MOMENTS, "part_moments", (x,), work)
-    moved = inv_std, mean, running_mean, running_var, factor, float(momentum), float(eps)
+    moved = inv_std, mean, running_mean, running_var, factor, float(norm.momentum), float(norm.eps)
     sizes = n * s, c, walk.parts, walk.values
     launch(STATISTICS, "statistics", work.dtype, 0, work, *moved, *sizes, block=256, grid=c)
 
 
-def batch_moments(
-    x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, eps: float, n: int, c: int, s: int
-) -> AnyArray:
+def batch_moments(x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, eps: float, grid: Grid) -> AnyArray:
     """Write inv_std = 1 / (std + eps), or 1 if not `scaled`; return the mean, a view of `work` behind the parts."""
-    walk = Walk(n, c, s, x.dtype.itemsize)
+    n, c, s = grid
+    walk = Walk(grid, x.dtype.itemsize)
     walk.run(MOMENTS, "part_moments", (x,), work)
     mean = work[2 * c * walk.parts :]
     sizes = n * s, c, walk.parts, walk.values
@@ -160,8 +157,9 @@ def batch_moments(
     return mean
 
 
-def batch_norm_running(moments: Moments, running: RunningSums, eps: float, c: int) -> None:
+def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
+    c = norm.grid.channels
+    args = (inv_std, mean, running_mean, running_var, factor, float(norm.eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import Grid, L2Norm
 from ...sum_parts import reduction_parts
 from ..basic import fill
 from ..channels import WALK, stage_two
@@ -142,54 +143,45 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
 """
 
 
-def _by_place(name: str, arrays: tuple[AnyArray, ...], eps: float, scale: AnyArray, n: int, c: int, s: int) -> None:
+def _by_place(name: str, arrays: tuple[AnyArray, ...], scale: AnyArray, norm: L2Norm) -> None:
     """Queue a kernel of `_PLACES`."""
+    n, c, s = norm.grid
     blocks = (s + 31) // 32
-    sizes = float(eps), c, int(scale.size > 1), s, blocks
+    sizes = float(norm.eps), c, int(scale.size > 1), s, blocks
     launch(_PLACES, name, arrays[0].dtype, 0, *arrays, *sizes, block=256, grid=n * blocks)
 
 
-def _sums(
-    x: AnyArray, dy: AnyArray, scale: AnyArray, out: AnyArray, work: AnyArray, dots: int, n: int, c: int, s: int
-) -> None:
+def _sums(x: AnyArray, dy: AnyArray, scale: AnyArray, out: AnyArray, work: AnyArray, dots: int, grid: Grid) -> None:
     """Compute out = sums of x^2, or of scale * x * dy if `dots`, over the rows of c * s elements."""
     if x.size == 0:
         fill(out, 0)
         return
+    n, c, s = grid
     parts = reduction_parts(1, n, c * s)
     args = (x, dy, scale, work, dots, c * s, int(scale.size > 1), parts, *divider(s, c * s))
     launch(_SUMS, "row_parts", x.dtype, 0, *args, block=256, grid=n * parts)
     stage_two(work, 0, out, 0, 1.0, False, n, parts)
 
 
-def _norm_of_places(x: AnyArray, s: int, across: bool) -> bool:
-    return x.size > 0 and s > 1 and not across
+def _norm_of_places(x: AnyArray, norm: L2Norm) -> bool:
+    return x.size > 0 and norm.grid.inner > 1 and not norm.across
 
 
-def _sizes(scale: AnyArray, n: int, c: int, s: int, across: bool) -> tuple[int, ...]:
+def _sizes(scale: AnyArray, norm: L2Norm) -> tuple[int, ...]:
+    n, c, s = norm.grid
     total = n * c * s
-    return int(scale.size > 1), int(across), total, *divider(s, total), *divider(c, total)
+    return int(scale.size > 1), int(norm.across), total, *divider(s, total), *divider(c, total)
 
 
 def normalize_forward(
-    x: AnyArray,
-    scale: AnyArray,
-    y: AnyArray,
-    squares: AnyArray,
-    work: AnyArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    x: AnyArray, scale: AnyArray, y: AnyArray, squares: AnyArray, work: AnyArray, norm: L2Norm
 ) -> None:
     """Compute y = scale * x / sqrt(squares + eps), and write squares. `work`: n * parts elements for the GPU's sums."""
-    if _norm_of_places(x, s, across):
-        _by_place("forward", (x, scale, squares, y), eps, scale, n, c, s)
+    if _norm_of_places(x, norm):
+        _by_place("forward", (x, scale, squares, y), scale, norm)
         return
-    _sums(x, x, scale, squares, work, 0, n, c, s)
-    sizes = _sizes(scale, n, c, s, across)
-    launch(_APPLY, "forward", y.dtype, y.size, x, scale, squares, y, float(eps), *sizes)
+    _sums(x, x, scale, squares, work, 0, norm.grid)
+    launch(_APPLY, "forward", y.dtype, y.size, x, scale, squares, y, float(norm.eps), *_sizes(scale, norm))
 
 
 def normalize_backward_data(
@@ -200,22 +192,19 @@ def normalize_backward_data(
     squares: AnyArray,
     dots: AnyArray,
     work: AnyArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    norm: L2Norm,
 ) -> None:
     """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots.
 
     dots = sums of scale * x * dy. `work` holds the GPU's partial sums: n * parts elements.
     """
-    if _norm_of_places(x, s, across):
-        _by_place("backward", (x, scale, dy, squares, dots, dx), eps, scale, n, c, s)
+    if _norm_of_places(x, norm):
+        _by_place("backward", (x, scale, dy, squares, dots, dx), scale, norm)
         return
-    _sums(x, dy, scale, dots, work, 1, n, c, s)
-    sizes = _sizes(scale, n, c, s, across)
-    launch(_APPLY, "backward", dx.dtype, dx.size, x, scale, dy, squares, dots, dx, float(eps), *sizes)
+    _sums(x, dy, scale, dots, work, 1, norm.grid)
+    launch(
+        _APPLY, "backward", dx.dtype, dx.size, x, scale, dy, squares, dots, dx, float(norm.eps), *_sizes(scale, norm)
+    )
 
 
 def normalize_backward_scale(
@@ -225,11 +214,7 @@ def normalize_backward_scale(
     accumulate: bool,
     squares: AnyArray,
     work: AnyArray,
-    eps: float,
-    n: int,
-    c: int,
-    s: int,
-    across: bool,
+    norm: L2Norm,
 ) -> None:
     """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel.
 
@@ -240,8 +225,9 @@ def normalize_backward_scale(
         if not accumulate:
             fill(dscale, 0)
         return
+    n, c, s = norm.grid
     dim, inner = (1, c * s) if dscale.size == 1 else (c, s)
     parts = reduction_parts(n, dim, inner)
-    args = (x, dy, squares, work, float(eps), n, dim, inner, s, int(across), parts)
+    args = (x, dy, squares, work, float(norm.eps), n, dim, inner, s, int(norm.across), parts)
     launch(_SUMS, "scale_parts", x.dtype, 0, *args, block=256, grid=dim * parts)
     stage_two(work, 0, dscale, 0, 1.0, accumulate, dim, parts)

@@ -1,10 +1,11 @@
-"""Scale and shift arrays seen as (outer, dim, inner): one factor and one shift per channel."""
+"""Scale and shift arrays: one factor and one shift per channel."""
 
 from __future__ import annotations
 
 import functools
 
 from ....arrays import AnyArray
+from ...records import Affine, AffineGradients, Grid
 from ..basic import copy
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -33,46 +34,39 @@ def _backward(sums: str, data: str) -> str:
     )
 
 
-def scale_forward(
-    x: AnyArray, s: AnyArray | None, b: AnyArray | None, y: AnyArray, outer: int, dim: int, inner: int
-) -> None:
-    """Compute y = x * s + b; s or b may be None; y may be x."""
-    name = "bias" if s is None else "scale" if b is None else "scale_bias"
-    run_per_channel(_FORWARD[name], name, (x, y), [v for v in (s, b) if v is not None], dim, inner)
+def scale_forward(x: AnyArray, affine: Affine, y: AnyArray, grid: Grid) -> None:
+    """Compute y = x * scale + bias; y may be x."""
+    name = "bias" if affine.scale is None else "scale" if affine.bias is None else "scale_bias"
+    run_per_channel(_FORWARD[name], name, (x, y), [v for v in affine if v is not None], grid)
 
 
 def scale_backward(
     x: AnyArray | None,
-    s: AnyArray | None,
+    scale: AnyArray | None,
     dy: AnyArray,
     dx: AnyArray | None,
-    ds: AnyArray | None,
-    db: AnyArray | None,
-    accumulate_s: bool,
-    accumulate_b: bool,
+    gradients: AffineGradients,
     work: AnyArray,
-    outer: int,
-    dim: int,
-    inner: int,
+    grid: Grid,
 ) -> None:
-    """Compute ds = sum of x * dy and db = sum of dy over outer and inner, and dx = dy * s (dy where s is None).
+    """Compute the gradients of scale and bias, and dx = dy * scale (dy where scale is None).
 
-    ds is added to if `accumulate_s`, db if `accumulate_b`. Each of dx (which may be dy), ds and db may be None. x is
-    read for ds only, s for dx only. `work` holds the GPU's partial sums: dim * parts elements for each of ds and db.
+    Those of the scale and bias are the sums of x * dy and dy over outer and inner. Each of dx (which may be dy) and the
+    gradients may be None. x is read for the gradient of the scale only, the scale for dx only. `work` holds the GPU's
+    partial sums: channels * parts elements for each gradient.
     """
-    wanted = [
-        (name, out, add) for name, out, add in (("s", ds, accumulate_s), ("b", db, accumulate_b)) if out is not None
-    ]
-    copies = dx is not None and s is None and dx.data.ptr != dy.data.ptr
-    data = "scale" if dx is not None and s is not None else "copy" if copies else ""
+    ds, db, add_scale, add_bias = gradients
+    wanted = [(name, out, add) for name, out, add in (("s", ds, add_scale), ("b", db, add_bias)) if out is not None]
+    copies = dx is not None and scale is None and dx.data.ptr != dy.data.ptr
+    data = "scale" if dx is not None and scale is not None else "copy" if copies else ""
     if wanted:
         sums = "".join(name for name, _, _ in wanted)
         arrays = ([x] if ds is not None else []) + [dy] + ([dx] if data else [])
-        channel = [s] if data == "scale" else []
-        parts = run_walk(_backward(sums, data), "scale_backward", arrays, channel, outer, dim, inner, work)
+        channel = [scale] if data == "scale" else []
+        parts = run_walk(_backward(sums, data), "scale_backward", arrays, channel, grid, work)
         for which, (_, out, add) in enumerate(wanted):
-            add_up(work, which, out, add, dim, parts)
+            add_up(work, which, out, add, grid.channels, parts)
     elif data == "scale":
-        run_per_channel(_FORWARD["scale"], "scale", (dy, dx), [s], dim, inner)
+        run_per_channel(_FORWARD["scale"], "scale", (dy, dx), [scale], grid)
     elif data == "copy":
         copy(dy, dx)

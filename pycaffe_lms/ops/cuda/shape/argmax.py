@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import Grid
 
 __all__ = ["argmax_forward"]
 
@@ -71,14 +72,13 @@ extern "C" __global__ void places(const T* x, T* y, long long indices, long long
 """
 
 
-def argmax_forward(
-    x: AnyArray, y: AnyArray, indices: bool, values: bool, top_k: int, outer: int, dim: int, inner: int
-) -> None:
-    """Write the top_k largest values along dim, or their indices, to y (outer, indices + values, top_k, inner).
+def argmax_forward(x: AnyArray, y: AnyArray, indices: bool, values: bool, top_k: int, grid: Grid) -> None:
+    """Write the top_k largest values of all channels, or their indices, to y (outer, indices + values, top_k, inner).
 
     Indices come first if `indices`, then values if `values`. Largest first; of equal values the larger index; a NaN is
     larger than any number.
     """
+    outer, dim, inner = grid
     args = (x, y, int(indices), int(values), top_k)
     if inner == 1 and dim > 32:
         launch(_SOURCE, "long_rows", x.dtype, 0, *args, dim, block=256, grid=outer)

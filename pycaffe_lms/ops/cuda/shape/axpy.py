@@ -10,6 +10,7 @@ import functools
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import Grid
 from ..basic import copy
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -69,9 +70,9 @@ def _long_rows(data: bool, copies: bool) -> str:
     )
 
 
-def axpy_forward(a: AnyArray, x: AnyArray, y: AnyArray, out: AnyArray, rows: int, dim: int) -> None:
-    """Compute out = a * x + y, with one factor a per row."""
-    run_per_channel(_FORWARD, "forward", (x, y, out), [a], rows, dim)
+def axpy_forward(a: AnyArray, x: AnyArray, y: AnyArray, out: AnyArray, grid: Grid) -> None:
+    """Compute out = a * x + y, with one factor a per channel."""
+    run_per_channel(_FORWARD, "forward", (x, y, out), [a], grid)
 
 
 def axpy_backward(
@@ -82,14 +83,14 @@ def axpy_backward(
     dx: AnyArray | None,
     dy: AnyArray | None,
     work: AnyArray | None,
-    rows: int,
-    dim: int,
+    grid: Grid,
 ) -> None:
-    """Compute da = sum of x * dout over each row, dx = a * dout, dy = dout.
+    """Compute da = sum of x * dout over each channel, dx = a * dout, dy = dout.
 
     Each may be None; only dy may be dout. x is read for da only, a for dx only. `work` holds the GPU's partial sums of
-    da: rows * parts elements.
+    da: channels * parts elements.
     """
+    _, rows, dim = grid
     copies = dy is not None and dy.data.ptr != dout.data.ptr
     if da is not None and dim <= _SHORT:
         arrays = (x if dx is None else a, x, dout, da, da if dx is None else dx, dy if copies else da)
@@ -99,10 +100,10 @@ def axpy_backward(
     if da is not None:
         arrays = [x, dout] + [dx] * (dx is not None) + [dy] * copies
         channel = [] if dx is None else [a]
-        parts = run_walk(_long_rows(dx is not None, copies), "long_rows", arrays, channel, 1, rows, dim, work)
+        parts = run_walk(_long_rows(dx is not None, copies), "long_rows", arrays, channel, grid, work)
         add_up(work, 0, da, False, rows, parts)
         return
     if dx is not None:
-        run_per_channel(_SCALE, "scale", (dout, dx), [a], rows, dim)
+        run_per_channel(_SCALE, "scale", (dout, dx), [a], grid)
     if copies:
         copy(dout, dy)

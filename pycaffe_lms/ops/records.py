@@ -1,0 +1,136 @@
+"""What operations are handed together: how an array is seen, and numbers and arrays that belong together.
+
+Layers build records of sizes once for each shape, and those of arrays in every pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..arrays import AnyArray
+
+
+class Grid(NamedTuple):
+    """Describe an array seen as (outer, channels, inner).
+
+    An NCHW array has outer = N and inner = H * W, a channels-last one outer = N * H * W and inner = 1.
+    """
+
+    outer: int
+    channels: int
+    inner: int
+
+
+class LabelGrid(NamedTuple):
+    """Describe scores seen as (outer, c, inner), with one label for each of the outer * inner positions.
+
+    A label equal to `ignore_label` does not count if `has_ignore`.
+    """
+
+    outer: int
+    c: int
+    inner: int
+    has_ignore: bool
+    ignore_label: int
+
+
+class BatchNorm(NamedTuple):
+    """Describe a normalisation of each channel: inv_std = 1 / sqrt(variance + eps).
+
+    The mean and variance are the batch's own, which running sums times `momentum` are added to; with `use_global` they
+    are those of the running sums, which stay.
+    """
+
+    grid: Grid
+    eps: float
+    momentum: float = 0.0
+    use_global: bool = False
+
+
+class Moments(NamedTuple):
+    """The mean of each channel, and inv_std = 1 / sqrt(variance + eps)."""
+
+    mean: AnyArray
+    inv_std: AnyArray
+
+
+class RunningSums(NamedTuple):
+    """BatchNorm's parameters: running sums of means and variances, and of the weights that they have, (1)."""
+
+    mean: AnyArray
+    var: AnyArray
+    factor: AnyArray
+
+
+class Affine(NamedTuple):
+    """The scale and bias of each channel; None: there is none."""
+
+    scale: AnyArray | None
+    bias: AnyArray | None
+
+
+class AffineGradients(NamedTuple):
+    """Where the gradients of scale and bias go (None: not wanted), and whether they are added to what is there."""
+
+    scale: AnyArray | None
+    bias: AnyArray | None
+    add_scale: bool = False
+    add_bias: bool = False
+
+
+class FusedNormGradients(NamedTuple):
+    """Where the gradients of a fused normalisation's x, r, scale and bias go; None: not wanted."""
+
+    x: AnyArray | None
+    r: AnyArray | None
+    affine: AffineGradients
+
+
+class Rectified(NamedTuple):
+    """What tells where a ReLU was active: `bits` where given, else y > 0; without both its input is computed again."""
+
+    y: AnyArray | None
+    bits: AnyArray | None = None
+
+
+class L2Norm(NamedTuple):
+    """Describe a division by sqrt(sum of x^2 + eps): a sum over channels, or over channels and inner if `across`."""
+
+    grid: Grid
+    eps: float
+    across: bool
+
+
+class LocalResponse(NamedTuple):
+    """Describe y = x * (k + alpha / n * sum of x^2 over the n values around) ^ -beta, with n = size or size^2."""
+
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+
+class LstmState(NamedTuple):
+    """The hidden states h and the cells c of an LSTM, (N, D) or (T, N, D); c None: not kept."""
+
+    h: AnyArray
+    c: AnyArray | None
+
+
+class Contrast(NamedTuple):
+    """Describe a contrastive loss of `items` pairs of `channels` values.
+
+    Pairs that are not similar cost max(margin - d, 0)^2, d being their distance, or max(margin - d^2, 0) if `legacy`.
+    """
+
+    items: int
+    channels: int
+    margin: float
+    legacy: bool
+
+
+class BoxWeights(NamedTuple):
+    """The weights of differences before and behind Huber's function, of the differences' size; None: all 1."""
+
+    inside: AnyArray | None
+    outside: AnyArray | None
