@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 
 import pytest
@@ -231,6 +232,15 @@ def test_the_table_of_contents_of_layers_is_complete():
 def test_cpu_and_cuda_operations_are_the_same_but_for_what_is_inside():
     """Names and parameter names; a machine without a GPU and without CuPy can load both."""
     assert load_ops("cpu").signatures() == load_ops("cuda").signatures()
+
+
+def test_cuda_operations_are_described_as_those_of_the_cpu():
+    """The first lines of their docstrings; those of plans may say what the device does."""
+    described = [
+        {n: inspect.getdoc(f).split("\n\n")[0] for n, f in load_ops(d).functions().items() if not n.endswith("_plan")}
+        for d in ("cpu", "cuda")
+    ]
+    assert described[0] == described[1]
 
 
 def test_operations_take_few_arguments():

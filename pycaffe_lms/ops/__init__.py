@@ -1,7 +1,8 @@
 """Heavy arithmetic, one signature per operation, one implementation per device.
 
 `ops/cpu/<family>/<name>.py` and `ops/cuda/<family>/<name>.py` export the same functions with the same parameters (a
-test compares them). `Ops` groups them by name: layers call `io.ops.max_pool.forward(...)`. An operation writes its
+test compares them). Shapes and rules of the arguments stand in the docstrings of `cpu/` alone; those of `cuda/` repeat
+their first lines. `Ops` groups them by name: layers call `io.ops.max_pool.forward(...)`. An operation writes its
 results into arrays it is given and returns nothing, so that it can be queued. A function whose name ends in `_plan` is
 host code that returns a plan object (or an answer) at once; such an object's `workspace_bytes` says how much device
 workspace the operation will be handed.

@@ -53,10 +53,7 @@ _FROM = {
 
 
 def to_half(x: AnyArray, half: AnyArray, kind: str, saturated: AnyArray) -> None:
-    """Write the values of x in 16 bits to half (uint16).
-
-    `saturated`, an int64, is increased by the number of finite values that were too large (fp16 only).
-    """
+    """Write the values of x in 16 bits to half (uint16)."""
     run(_TO[kind], "to_half", (x, half), saturated)
 
 

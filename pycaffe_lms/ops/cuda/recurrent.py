@@ -179,11 +179,7 @@ def lstm_forward(
     last: LstmState,
     kept: LstmState,
 ) -> None:
-    """Run all time steps of an LSTM.
-
-    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h (T, N, D) and `last`
-    receive the results. `first` (N D values each) may be `last`. `kept` receives `hidden`, and c_(t-1) or None.
-    """
+    """Run all time steps of an LSTM."""
     (h0, c0), (h_last, c_last), (hidden, cells) = first, last, kept
     steps, items, dim = h.shape
     size, keep = items * dim, cells is not None
@@ -242,11 +238,7 @@ def lstm_unit_backward(
 def rnn_forward(
     states: AnyArray, add: AnyArray, weight: AnyArray, cont: AnyArray, h0: AnyArray, h_last: AnyArray, hidden: AnyArray
 ) -> None:
-    """Run all time steps of an RNN.
-
-    states (T, N, D) holds the inputs' share of the sums, and receives h; h_last receives the last of them and may be
-    h0.
-    """
+    """Run all time steps of an RNN."""
     steps, items, dim = states.shape
     size, keep, dtype = items * dim, hidden.ndim == 3, states.dtype
     cuda.launch(_RNN, "start", dtype, size, h0, h0, cont, hidden, hidden, items, dim, 0)
@@ -259,10 +251,7 @@ def rnn_forward(
 
 
 def rnn_backward(states: AnyArray, cont: AnyArray, weight: AnyArray, dstates: AnyArray, back: AnyArray) -> None:
-    """Compute the gradients of the sums within tanh.
-
-    dstates (T, N, D) holds the outputs' share of the gradients of h, and receives the result; back (N, D) is workspace.
-    """
+    """Compute the gradients of the sums within tanh."""
     steps, items, dim = states.shape
     for t in reversed(range(steps)):
         if t + 1 < steps:

@@ -114,11 +114,7 @@ def solver_update(
     lr_mult: float,
     decay_mult: float,
 ) -> None:
-    """Update a parameter by `rule`, a name of `update_rules.HISTORIES`; diff becomes the step that is subtracted.
-
-    `numbers` is an `UpdateNumbers` as a float64 array of the device; its rate and decay are multiplied by lr_mult and
-    decay_mult.
-    """
+    """Update a parameter by `rule`, a name of `update_rules.HISTORIES`; diff becomes the step that is subtracted."""
     run(SOURCES[rule], f"{rule}_update", (param, diff, *histories), numbers, float(lr_mult), float(decay_mult))
 
 
@@ -198,9 +194,6 @@ def solver_update_all_plan(
 
 
 def solver_update_all(rule: str, plan: CudaUpdatePlan, table: AnyArray, numbers: AnyArray) -> None:
-    """Update each parameter of the plan as `solver_update` does.
-
-    `numbers` (an `UpdateNumbers`, float64) and `table` (the plan's) are arrays of the device.
-    """
+    """Update each parameter of the plan as `solver_update` does."""
     name = f"{rule}_update_all"
     launch(ALL_SOURCES[rule], name, plan.dtype, 0, table, numbers, plan.rows, block=THREADS, grid=plan.blocks)

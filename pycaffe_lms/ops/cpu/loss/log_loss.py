@@ -67,7 +67,7 @@ def infogain_loss_forward(
     normalizer: float,
     grid: LabelGrid,
 ) -> None:
-    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
+    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over labels not ignored, divided by norm[0].
 
     norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
     outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.

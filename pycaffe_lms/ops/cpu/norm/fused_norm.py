@@ -63,7 +63,7 @@ def fused_norm_forward(
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
 
-    `bits`, where given, receives where y > 0 (see `cpu/activation/bits.py`). r, gamma and beta may be None; y may be x
+    `bits`, where given, receives where y > 0 (see `activation/bits.py`). r, gamma and beta may be None; y may be x
     or r.
     """
     constants = _affine(moments, affine, grid)
@@ -89,7 +89,7 @@ def fused_norm_backward(
     dr = g, dbeta = sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or
     gamma * inv_std * g with `use_global`. Each of the four may be None.
 
-    Without y and bits (see `cpu/activation/bits.py`) the sign of the ReLU's input is computed again from x, which is
+    Without y and bits (see `activation/bits.py`) the sign of the ReLU's input is computed again from x, which is
     right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
     """
     (dx, dr, (dgamma, dbeta, add_gamma, add_beta)), (n, c, s) = gradients, norm.grid

@@ -11,7 +11,7 @@ __all__ = ["argmax_forward"]
 
 
 def argmax_forward(x: HostArray, y: HostArray, indices: bool, values: bool, top_k: int, grid: Grid) -> None:
-    """Write the top_k largest values of all channels, or their indices, to y (outer, indices + values, top_k, inner).
+    """Write the top_k largest values, or their indices, to y (outer, indices + values, top_k, inner).
 
     Indices come first if `indices`, then values if `values`. Largest first; of equal values the larger index; a NaN is
     larger than any number.

@@ -18,7 +18,7 @@ _COLUMNS, _ROWS = (
 
 
 def transpose(x: HostArray, y: HostArray, shape: Ints, order: Ints) -> None:
-    """Copy x, seen as an array of `shape`, to y with axis order[i] of x as axis i of y."""
+    """Copy x, seen as an array of `shape`, to y: axis order[i] of x is axis i of y. Types may differ as in `copy`."""
     if order in ((1, 0), (0, 2, 1)):
         n, rows, columns = (1, *shape)[-3:]
         strips = (columns + _COLUMNS - 1) // _COLUMNS

@@ -49,12 +49,7 @@ def prelu_backward(
     work: AnyArray,
     grid: Grid,
 ) -> None:
-    """Compute the gradients of `prelu_forward`.
-
-    da = sum over outer and inner of dy * x where x <= 0, added to da if `accumulate`; dx = dy * (1 where x > 0, a where
-    x <= 0, 0 where x is NaN). da or dx may be None; a is read for dx only; dx may be dy. `work` holds the GPU's partial
-    sums: channels * parts elements.
-    """
+    """Compute the gradients of `prelu_forward`."""
     if da is None:
         run_per_channel(_BACKWARD_DATA, "prelu_backward", (x, dy, dx), [a], grid)
         return

@@ -49,8 +49,5 @@ def relu6_forward(x: AnyArray, y: AnyArray, slope: float) -> None:
 
 
 def relu6_backward(y_or_x: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
-    """Compute dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0).
-
-    `y_or_x` is v: the input, or the output where slope >= 0.
-    """
+    """Compute dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0)."""
     run(_RELU6_BACKWARD, "relu6_backward", (y_or_x, dy, dx), float(slope))

@@ -111,10 +111,7 @@ def conv_plan(
 def conv_forward(
     plan: ConvPlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
 ) -> None:
-    """Compute y = w * x (+ b), and set negative values to 0 if `relu`.
-
-    x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); `work` is the plan's workspace or None.
-    """
+    """Compute y = w * x (+ b), and set negative values to 0 if `relu`."""
     if plan.cudnn is not None:
         plan.cudnn.forward(x, w, b, y, work, relu)
         return
@@ -177,10 +174,5 @@ def conv_bias_relu_backward(
     grid: Grid,
     bits: AnyArray | None = None,
 ) -> None:
-    """Compute the gradients of a bias and a ReLU.
-
-    dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
-    None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
-    `work` is read where db is given: channels * reduction_parts(*grid) elements of dy's type.
-    """
+    """Compute the gradients of a bias and a ReLU."""
     bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, grid)

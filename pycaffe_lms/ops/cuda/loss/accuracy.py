@@ -52,11 +52,7 @@ def accuracy_forward(
     top_k: int,
     grid: LabelGrid,
 ) -> None:
-    """Compute accuracy = right / counted (0 if nothing counts), and per class in `per_class` (c values or None).
-
-    An answer is right if fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A
-    label outside 0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32, for the GPU.
-    """
+    """Compute accuracy = right / counted (0 if nothing counts), and per class in `per_class` (c values or None)."""
     outer, c, inner, has_ignore, ignore_label = grid
     fill(counts, 0)
     lanes = 32 if inner == 1 and c > 32 else 1

@@ -88,10 +88,7 @@ extern "C" __global__ void gains_backward(const T* prob, const T* label, const T
 def multinomial_loss_forward(
     p: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, scale: float, n: int, c: int
 ) -> None:
-    """Compute loss = -scale * sum of log(max(p[label], 1e-20)).
-
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
-    """
+    """Compute loss = -scale * sum of log(max(p[label], 1e-20))."""
     scaled_loss(_SOURCE, "logs", n, (p, label, work, n, c), loss, work, scale)
 
 
@@ -118,11 +115,7 @@ def infogain_loss_forward(
     normalizer: float,
     grid: LabelGrid,
 ) -> None:
-    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
-
-    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
-    outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
-    """
+    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over labels not ignored, divided by norm[0]."""
     outer, c, inner, has_ignore, ignore_label = grid
     n = outer * c * inner
     args = (prob, label, matrix, work, int(has_ignore), ignore_label, n, *divider(inner, n), *divider(c, n))
@@ -139,10 +132,7 @@ def infogain_loss_backward(
     dx: AnyArray,
     grid: LabelGrid,
 ) -> None:
-    """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0].
-
-    dx is 0 at ignored labels and NaN at labels outside 0..c-1. row_sums (c doubles) receives the sums of matrix rows.
-    """
+    """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0]."""
     outer, c, inner, has_ignore, ignore_label = grid
     n = outer * c * inner
     if n == 0:

@@ -107,10 +107,7 @@ extern "C" __global__ void backward(const T* a, const T* b, const T* y, const T*
 def hinge_loss_forward(
     x: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, squared: bool, scale: float, n: int, c: int
 ) -> None:
-    """Compute loss = scale * sum of m (m^2 if `squared`), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
-
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
-    """
+    """Compute loss = scale * sum of m (m^2 if `squared`), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere."""
     args = (x, label, work, int(squared), n * c, *divider(c, n * c))
     scaled_loss(_HINGE, "hinges", n * c, args, loss, work, scale)
 
@@ -133,11 +130,7 @@ def contrastive_loss_forward(
     scale: float,
     contrast: Contrast,
 ) -> None:
-    """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|.
-
-    With `legacy` the latter is max(margin - d^2, 0). `distance` (a double for each pair) receives d^2, which backward
-    reads. `work` holds the GPU's partial sums: 512 doubles.
-    """
+    """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|."""
     n, c, margin, legacy = contrast
     launch(_CONTRASTIVE, "distances", a.dtype, n * 32, a, b, distance, n, c, block=256)
     args = (distance, y, work, float(margin), int(legacy), n)
@@ -154,11 +147,7 @@ def contrastive_loss_backward(
     scale: float,
     contrast: Contrast,
 ) -> None:
-    """Compute dx = dloss * scale * (a - b) * factor.
-
-    The factor is 1 where int(y) is not 0, else -max(margin - d, 0) / (d + 1e-4); with `legacy` the latter is -1 where
-    d^2 < margin, else 0.
-    """
+    """Compute dx = dloss * scale * (a - b) * factor."""
     n, c, margin, legacy = contrast
     args = (a, b, y, dloss, distance, dx, float(margin), int(legacy), float(scale), n * c, *divider(c, n * c))
     launch(_CONTRASTIVE, "backward", dx.dtype, n * c, *args)

@@ -47,11 +47,7 @@ def sigmoid_loss_forward(
     ignore_label: int,
     normalizer: float,
 ) -> None:
-    """Compute loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, by norm[0].
-
-    norm[0] (float64) becomes max(1, normalizer), or max(1, number of targets not ignored) if normalizer < 0. A target
-    whose integer part is ignore_label is ignored. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
-    """
+    """Compute loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, by norm[0]."""
     args = (x, t, work, int(has_ignore), ignore_label, aligned(x, t), x.size)
     divided_loss(_ENTROPY, "entropy", x.size, args, loss, norm, work, normalizer)
 

@@ -63,11 +63,7 @@ def smooth_l1_loss_forward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64.
-
-    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2). `work`: 2 * LOSS_BLOCKS doubles for a
-    GPU's partial sums.
-    """
+    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64."""
     arrays, (source, _) = _chosen(a, b, weights)
     args = (*arrays, work, float(sigma2), aligned(*arrays), a.size)
     scaled_loss(source, "smooth_l1", a.size, args, loss, work, scale)
@@ -83,10 +79,7 @@ def smooth_l1_loss_backward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """Compute da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None.
-
-    Neither may share memory with another argument.
-    """
+    """Compute da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None."""
     wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
     arrays, (_, source) = _chosen(a, b, weights, ", ".join(wanted))
     run(source, "backward", (*arrays, *wanted.values()), dloss, float(sigma2), float(scale))

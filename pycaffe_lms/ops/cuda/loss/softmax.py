@@ -215,7 +215,7 @@ def _softmax(name: str, arrays: tuple[AnyArray, ...], grid: Grid) -> None:
 
 
 def softmax_forward(x: AnyArray, y: AnyArray, grid: Grid) -> None:
-    """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
+    """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
     _softmax("forward", (x, y), grid)
 
 
@@ -227,11 +227,7 @@ def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, grid: Grid) -> Non
 def softmax_loss_forward(
     prob: AnyArray, label: AnyArray, loss: AnyArray, norm: AnyArray, work: AnyArray, normalizer: float, grid: LabelGrid
 ) -> None:
-    """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0].
-
-    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
-    outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
-    """
+    """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0]."""
     outer, c, inner, has_ignore, ignore_label = grid
     n = outer * inner
     parts = min(256, max(1, (n + 1023) // 1024))

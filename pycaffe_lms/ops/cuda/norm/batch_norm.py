@@ -47,13 +47,7 @@ def batch_norm_train_forward(
     work: AnyArray,
     norm: BatchNorm,
 ) -> None:
-    """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
-
-    Writes mean and inv_std = 1 / sqrt(var + eps), and updates the running sums: factor = momentum * factor + 1,
-    running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
-    = outer * inner. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * channels *
-    (parts + 1) elements.
-    """
+    """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x."""
     batch_norm_statistics(x, moments, running, work, norm)
     batch_norm_apply(x, y, moments, norm.grid)
 
@@ -66,19 +60,13 @@ def batch_norm_apply(x: AnyArray, y: AnyArray, moments: Moments, grid: Grid) -> 
 def batch_norm_global_forward(
     x: AnyArray, y: AnyArray, moments: Moments, running: RunningSums, norm: BatchNorm
 ) -> None:
-    """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
-
-    Writes mean and inv_std; y may be x.
-    """
+    """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0)."""
     batch_norm_running(moments, running, norm)
     run_per_channel(_GLOBAL, "normalise", (x, y), moments, norm.grid)
 
 
 def batch_norm_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, inv_std: AnyArray, work: AnyArray, grid: Grid) -> None:
-    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
-
-    `work` holds the GPU's partial sums: 2 * channels * (parts + 1) elements.
-    """
+    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy."""
     if y.size == 0:
         return
     parts = run_walk(SUMS, "sums", (y, dy), (), grid, work)
@@ -174,12 +162,7 @@ def batch_norm_scaled_backward(
     work: AnyArray,
     norm: BatchNorm,
 ) -> None:
-    """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
-
-    dx = dy * scale * inv_std with `use_global`, else (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std. Each of dx
-    (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx without `use_global`. `work` holds
-    the GPU's partial sums: 2 * channels * (parts + 1) elements.
-    """
+    """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std."""
     (mean, inv_std), (dscale, dbias, add_scale, add_bias) = moments, gradients
     grid, batch = norm.grid, not norm.use_global
     n, c, s = grid

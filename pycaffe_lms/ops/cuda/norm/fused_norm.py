@@ -35,11 +35,7 @@ def fused_norm_forward(
     grid: Grid,
     bits: AnyArray | None = None,
 ) -> None:
-    """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
-
-    `bits`, where given, receives where y > 0 (see `cuda/activation/bits.py`). r, gamma and beta may be None; y may be x
-    or r.
-    """
+    """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`."""
     n, c, s = grid
     if n * s == 0:
         return
@@ -62,15 +58,7 @@ def fused_norm_backward(
     work: AnyArray,
     norm: BatchNorm,
 ) -> None:
-    """Compute the gradients of `fused_norm_forward`.
-
-    With g = dy where the ReLU was active (everywhere if `rectified` is None: no ReLU) and xhat = (x - mean) * inv_std:
-    dr = g, dbeta = sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or
-    gamma * inv_std * g with `use_global`. Each of the four may be None.
-
-    Without y and bits (see `cuda/activation/bits.py`) the sign of the ReLU's input is computed again from x, which is
-    right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
-    """
+    """Compute the gradients of `fused_norm_forward`."""
     (dx, dr, (dgamma, dbeta, add_gamma, add_beta)), (n, c, s) = gradients, norm.grid
     (mean, inv_std), (y, bits) = moments, rectified or (None, None)
     if n * s == 0:  # sums of no elements are 0

@@ -209,10 +209,7 @@ def lrn_across_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, grid: Grid, lrn
 
 
 def lrn_within_forward(x: AnyArray, y: AnyArray, shape: tuple[int, int, int], lrn: LocalResponse) -> None:
-    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta.
-
-    `shape` is (planes, height, width).
-    """
+    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta."""
     (_, height, width), (size, alpha, beta, _) = shape, lrn
     n, share = math.prod(shape), alpha / size**2
     cuda.launch(WITHIN, "within_forward", x.dtype, n, x, y, n, height, width, size, share, beta)

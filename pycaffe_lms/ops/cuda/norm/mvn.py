@@ -145,10 +145,7 @@ def _whole_rows(name: str, arrays: tuple[AnyArray, ...], rows: int, dim: int, *a
 def mvn_forward(
     x: AnyArray, y: AnyArray, inv_std: AnyArray, work: AnyArray, variance: bool, eps: float, rows: int, dim: int
 ) -> None:
-    """Compute y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 without `variance`; y may be x.
-
-    `work` holds the GPU's partial sums: 2 * rows * (parts + 1) elements.
-    """
+    """Compute y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 without `variance`; y may be x."""
     grid = Grid(1, rows, dim)
     if dim == 0:
         fill(inv_std, 1)

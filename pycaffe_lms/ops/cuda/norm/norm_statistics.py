@@ -126,11 +126,7 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 
 
 def batch_norm_statistics(x: AnyArray, moments: Moments, running: RunningSums, work: AnyArray, norm: BatchNorm) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
-
-    The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
-    sums stay. `work`: fused_norm_work(n, c, s) elements.
-    """
+    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums."""
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
     n, c, s = norm.grid
     if n * s == 0:

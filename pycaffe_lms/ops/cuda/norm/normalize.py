@@ -194,10 +194,7 @@ def normalize_backward_data(
     work: AnyArray,
     norm: L2Norm,
 ) -> None:
-    """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots.
-
-    dots = sums of scale * x * dy. `work` holds the GPU's partial sums: n * parts elements.
-    """
+    """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots."""
     if _norm_of_places(x, norm):
         _by_place("backward", (x, scale, dy, squares, dots, dx), scale, norm)
         return
@@ -216,11 +213,7 @@ def normalize_backward_scale(
     work: AnyArray,
     norm: L2Norm,
 ) -> None:
-    """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel.
-
-    Where dscale has one element, it is the sum over everything. `work` holds the GPU's partial sums: c * parts
-    elements.
-    """
+    """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel."""
     if x.size == 0:
         if not accumulate:
             fill(dscale, 0)

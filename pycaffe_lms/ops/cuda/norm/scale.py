@@ -49,12 +49,7 @@ def scale_backward(
     work: AnyArray,
     grid: Grid,
 ) -> None:
-    """Compute the gradients of scale and bias, and dx = dy * scale (dy where scale is None).
-
-    Those of the scale and bias are the sums of x * dy and dy over outer and inner. Each of dx (which may be dy) and the
-    gradients may be None. x is read for the gradient of the scale only, the scale for dx only. `work` holds the GPU's
-    partial sums: channels * parts elements for each gradient.
-    """
+    """Compute the gradients of scale and bias, and dx = dy * scale (dy where scale is None)."""
     ds, db, add_scale, add_bias = gradients
     wanted = [(name, out, add) for name, out, add in (("s", ds, add_scale), ("b", db, add_bias)) if out is not None]
     copies = dx is not None and scale is None and dx.data.ptr != dy.data.ptr

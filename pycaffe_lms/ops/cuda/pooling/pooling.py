@@ -35,10 +35,7 @@ _SPREAD = elementwise(
 def max_pool_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
 ) -> None:
-    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
-
-    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
-    """
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN."""
     g = geometry
     outputs = (
         y,

@@ -187,10 +187,7 @@ extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restr
 def max_pool_last_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, channels: int, geometry: PoolGeometry
 ) -> None:
-    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
-
-    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
-    """
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN."""
     given = [a for a in (mask, top_mask) if a is not None]
     n = packs_of(channels, x, y, *given)
     use = int(mask is not None), int(top_mask is not None)

@@ -93,10 +93,7 @@ extern "C" __global__ void average_pool_gradient(const T* dy, T* dx, long long n
 def max_pool_nd_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
 ) -> None:
-    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
-
-    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
-    """
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN."""
     spare = y if mask is None else mask  # y stands in for masks that are not wanted
     top = y if top_mask is None else top_mask
     use = int(mask is not None), int(top_mask is not None)

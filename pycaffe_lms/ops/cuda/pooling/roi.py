@@ -118,13 +118,7 @@ extern "C" __global__ void backward(const T* dy, const T* rois, const int* argma
 
 
 def roi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray | None, scale: float) -> None:
-    """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell.
-
-    `argmax` (int32, or None) receives the index h * W + w of the first maximum, -1 for an empty cell; a NaN is never
-    one. Corners are limited to 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A
-    cell goes from the floor of its start to the ceiling of its end, cut to the map. A region is empty if its image
-    number (cut to an integer) is not in the batch, or if it is not finite.
-    """
+    """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell."""
     save = argmax is not None
     args = (x, rois, y, argmax if save else y, int(save), y.size, float(scale), *x.shape, *y.shape[2:])
     launch(_SOURCE, "forward", y.dtype, y.size, *args)
@@ -201,13 +195,7 @@ extern "C" __global__ void backward(const T* dy, const T* rois, T* dx, double sc
 
 
 def psroi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, scale: float) -> None:
-    """Compute y (R, D, g, g): the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q).
-
-    An empty cell gives 0. Corners are limited to 2^20 pixels, rounded (halves away from 0), then scaled, 1 being added
-    to the far ones before; a region is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of
-    its end, cut to the map. A region is empty if its image number (cut to an integer) is not in the batch, or if it is
-    not finite.
-    """
+    """Compute y (R, D, g, g): the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q)."""
     args = (x, rois, y, y.size, float(scale), *x.shape, y.shape[2])
     launch(_PSROI_SOURCE, "forward", y.dtype, y.size, *args)
 

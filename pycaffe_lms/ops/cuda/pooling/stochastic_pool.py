@@ -92,12 +92,7 @@ extern "C" __global__ void mean_gradient(const T* dy, const T* x, const T* y, co
 def stochastic_pool_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, key: AnyArray, geometry: PoolGeometry
 ) -> None:
-    """Compute y = the first element of each window at which the running sum reaches a random share of the whole sum.
-
-    The share is in (0, 1]. y is the last element where none reaches it (a NaN, or negative values), and 0 for an empty
-    window. `mask` (or None) receives the element's place in its window (see `ops/geometry.py`), as max_pool_backward
-    reads it.
-    """
+    """Compute y = the first element of each window at which the running sum reaches a random share of the whole sum."""
     args = x, y, y if mask is None else mask, int(mask is not None), key  # y stands in for a mask that is not wanted
     launch(geometry, SOURCE, "choose", y, *args, mask=mask, helpers=PHILOX)
 

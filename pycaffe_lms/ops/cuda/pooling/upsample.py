@@ -75,10 +75,7 @@ _REPEAT = elementwise(
 
 
 def unpool_forward(x: AnyArray, mask: AnyArray, y: AnyArray, planes: int, size: int, out: int) -> None:
-    """Compute y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place the last one stays.
-
-    x and mask: (planes, size), y: (planes, out). A value whose mask is outside 0..out - 1 is dropped.
-    """
+    """Compute y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place the last one stays."""
     n, total = planes * size, planes * out
     launch(_SOURCE, "clear", y.dtype, total, y, total)
     launch(_SOURCE, "claim", y.dtype, n, mask, y, n, *divider(size, n), out)
@@ -92,10 +89,7 @@ def unpool_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, planes: int, siz
 
 
 def repeat_forward(x: AnyArray, y: AnyArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
-    """Compute y = x with every value repeated scale[0] times downwards and scale[1] times to the right.
-
-    `size` is (height, width) of x's planes.
-    """
+    """Compute y = x with every value repeated scale[0] times downwards and scale[1] times to the right."""
     height, width = size[0] * scale[0], size[1] * scale[1]
     n = planes * height * width
     args = (*divider(width, n), *divider(scale[0], n), *divider(scale[1], n), size[1])

@@ -73,11 +73,7 @@ extern "C" __global__ void places(const T* x, T* y, long long indices, long long
 
 
 def argmax_forward(x: AnyArray, y: AnyArray, indices: bool, values: bool, top_k: int, grid: Grid) -> None:
-    """Write the top_k largest values of all channels, or their indices, to y (outer, indices + values, top_k, inner).
-
-    Indices come first if `indices`, then values if `values`. Largest first; of equal values the larger index; a NaN is
-    larger than any number.
-    """
+    """Write the top_k largest values, or their indices, to y (outer, indices + values, top_k, inner)."""
     outer, dim, inner = grid
     args = (x, y, int(indices), int(values), top_k)
     if inner == 1 and dim > 32:

@@ -85,11 +85,7 @@ def axpy_backward(
     work: AnyArray | None,
     grid: Grid,
 ) -> None:
-    """Compute da = sum of x * dout over each channel, dx = a * dout, dy = dout.
-
-    Each may be None; only dy may be dout. x is read for da only, a for dx only. `work` holds the GPU's partial sums of
-    da: channels * parts elements.
-    """
+    """Compute da = sum of x * dout over each channel, dx = a * dout, dy = dout."""
     _, rows, dim = grid
     copies = dy is not None and dy.data.ptr != dout.data.ptr
     if da is not None and dim <= _SHORT:

@@ -99,10 +99,7 @@ def eltwise_prod_backward_unstable(x: AnyArray, y: AnyArray, dy: AnyArray, dx: A
 
 
 def eltwise_max(xs: Sequence[AnyArray], y: AnyArray, mask: AnyArray | None) -> None:
-    """Compute y = maximum; `mask` (an integer type, or None) receives the number of the input it came from.
-
-    A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
-    """
+    """Compute y = maximum; `mask` (an integer type, or None) receives the number of the input it came from."""
     outputs = (y,) if mask is None else (y, mask)
     source = _max_source(len(xs), "" if mask is None else C_TYPES[mask.dtype])
     run(source, "eltwise", (*xs, *outputs))

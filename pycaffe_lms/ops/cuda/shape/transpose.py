@@ -19,7 +19,7 @@ _NARROW = 8  # below this many elements along either axis most of a tile would b
 
 
 def transpose(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
-    """Copy x, seen as an array of `shape`, to y with axis order[i] of x as axis i of y; types may differ as in copy."""
+    """Copy x, seen as an array of `shape`, to y: axis order[i] of x is axis i of y. Types may differ as in `copy`."""
     n, last = prod(shape), len(shape) - 1
     if order == tuple(range(len(shape))) or n == 0:
         copy(x, y)
