@@ -64,9 +64,9 @@ def depthwise_forward(
     """Compute y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
     g, x, w, y = _arrays(plan, x, w, y)
     bias = np.zeros(g.out_channels, y.dtype) if b is None else b.reshape(g.out_channels)
-    offsets = plan.planes * prod(plan.cells) + plan.places
+    offsets, windows = plan.planes * prod(plan.cells) + plan.places, (plan.cells, g.stride, g.pad)
     grain = _grain(g, g.group_outputs)
-    parallel(_forward, len(x), x, w, bias, y, plan.cells, plan.length, offsets, g.stride, g.pad, grain=grain)
+    parallel(_forward, len(x), x, w, bias, y, offsets, plan.length, windows, grain=grain)
 
 
 def depthwise_backward_data(
@@ -84,8 +84,8 @@ def depthwise_backward_filter(
 ) -> None:
     """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
     g, x, dw, dy = _arrays(plan, x, dw, dy)
-    offsets = plan.planes * prod(plan.cells) + plan.places
-    args = x, dy, dw, g.batch, g.group_outputs, bool(accumulate), plan.cells, plan.length, offsets, g.stride, g.pad
+    offsets, windows = plan.planes * prod(plan.cells) + plan.places, (plan.cells, g.stride, g.pad)
+    args = x, dy, dw, g.batch, g.group_outputs, bool(accumulate), offsets, plan.length, windows
     parallel(_backward_filter, g.channels, *args, grain=_grain(g, g.group_outputs * g.batch))
 
 
@@ -161,12 +161,11 @@ def _forward(
     w: HostArray,
     bias: HostArray,
     y: HostArray,
-    cells: Ints,
-    length: int,
     offsets: HostArray,
-    stride: Ints,
-    pad: Ints,
+    length: int,
+    windows: tuple[Ints, Ints, Ints],
 ) -> None:
+    cells, stride, pad = windows
     outputs, multiple = len(w), len(y) // len(x)
     padded = np.zeros((*stride, *cells), x.dtype)
     source, result = padded.reshape(-1), np.empty(length, x.dtype)
@@ -241,12 +240,11 @@ def _backward_filter(
     images: int,
     multiple: int,
     accumulate: bool,
-    cells: Ints,
-    length: int,
     offsets: HostArray,
-    stride: Ints,
-    pad: Ints,
+    length: int,
+    windows: tuple[Ints, Ints, Ints],
 ) -> None:
+    cells, stride, pad = windows
     channels, taps = len(dw) // multiple, dw.shape[1]
     padded = np.zeros((*stride, *cells), x.dtype)
     source, gradient = padded.reshape(-1), np.zeros(length, x.dtype)

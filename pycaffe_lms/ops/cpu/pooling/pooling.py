@@ -57,15 +57,12 @@ def average_pool_backward(dy: HostArray, dx: HostArray, geometry: PoolGeometry) 
 
 
 def _run(function: Callable[..., None], g: PoolGeometry, *arrays: HostArray) -> None:
-    parallel(function, g.planes, *arrays, g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, grain=_grain(g))
+    sizes = g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad
+    parallel(function, g.planes, *arrays, sizes, grain=_GRAIN // (g.in_spatial[0] * g.in_spatial[1]) + 1)
 
 
 def _planes(array: HostArray, g: PoolGeometry) -> HostArray:
     return array.reshape(g.planes, array.size // g.planes if g.planes else 0)
-
-
-def _grain(g: PoolGeometry) -> int:
-    return _GRAIN // (g.in_spatial[0] * g.in_spatial[1]) + 1
 
 
 def _divisors(g: PoolGeometry, dtype: np.dtype[Any]) -> HostArray:
@@ -79,15 +76,10 @@ def _max_narrow(
     x: HostArray,
     y: HostArray,
     mask: HostArray,
-    inputs: Ints,
-    outputs: Ints,
-    window: Ints,
-    stride: Ints,
-    pad: Ints,
+    sizes: tuple[Ints, ...],
 ) -> None:
     """Find maxima output by output, in registers."""
-    height, width = inputs
-    rows, columns = outputs
+    (height, width), (rows, columns), window, stride, pad = sizes
     for plane in range(first, last):
         pixels = x[plane]
         for i in range(rows):
@@ -114,15 +106,10 @@ def _max_wide(
     x: HostArray,
     y: HostArray,
     mask: HostArray,
-    inputs: Ints,
-    outputs: Ints,
-    window: Ints,
-    stride: Ints,
-    pad: Ints,
+    sizes: tuple[Ints, ...],
 ) -> None:
     """Find maxima tap by tap, a row of outputs as one vector."""
-    height, width = inputs
-    rows, columns = outputs
+    (height, width), (rows, columns), window, stride, pad = sizes
     step = stride[1]
     where = np.empty(columns, np.int32)
     for plane in range(first, last):
@@ -152,9 +139,8 @@ def _max_wide(
                             places[j] = place if more else places[j]
                             values[j] = pixels[2 * j] if more else values[j]
                     else:
-                        for j in range(
-                            n
-                        ):  # without a loop of its own for other strides the two above are not vectorised
+                        # without a loop of its own for other strides the two above are not vectorised
+                        for j in range(n):
                             if pixels[j * step] > values[j]:
                                 values[j] = pixels[j * step]
                                 places[j] = place
@@ -170,14 +156,9 @@ def _average_forward(
     x: HostArray,
     y: HostArray,
     divisors: HostArray,
-    inputs: Ints,
-    outputs: Ints,
-    window: Ints,
-    stride: Ints,
-    pad: Ints,
+    sizes: tuple[Ints, ...],
 ) -> None:
-    height, width = inputs
-    rows, columns = outputs
+    (height, width), (rows, columns), window, stride, pad = sizes
     for plane in range(first, last):
         for i in range(rows):
             top = i * stride[0] - pad[0]
@@ -197,14 +178,9 @@ def _average_backward(
     dy: HostArray,
     dx: HostArray,
     divisors: HostArray,
-    inputs: Ints,
-    outputs: Ints,
-    window: Ints,
-    stride: Ints,
-    pad: Ints,
+    sizes: tuple[Ints, ...],
 ) -> None:
-    height, width = inputs
-    rows, columns = outputs
+    (height, width), (rows, columns), window, stride, pad = sizes
     for plane in range(first, last):
         dx[plane, :] = 0
         for i in range(rows):

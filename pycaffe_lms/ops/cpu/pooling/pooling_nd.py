@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
-from ...geometry import PoolGeometry, place_dtype
+from ...geometry import Ints, PoolGeometry, place_dtype
 from ..compiled import kernel
 from ..threads import parallel
 from .window_places import LEAST, plane_indices, scatter
@@ -68,7 +68,7 @@ def _outputs(y: HostArray, g: PoolGeometry) -> HostArray:
 
 def _run(function: Callable[..., None], g: PoolGeometry, *arrays: HostArray) -> None:
     window = g.kernel[-1], g.stride[-1], g.pad[-1]
-    parallel(function, g.planes, *arrays, *_rows(g), *window, grain=_GRAIN // math.prod(g.in_spatial) + 1)
+    parallel(function, g.planes, *arrays, _rows(g), window, grain=_GRAIN // math.prod(g.in_spatial) + 1)
 
 
 @functools.lru_cache(maxsize=64)
@@ -117,13 +117,10 @@ def _max_forward(
     y: HostArray,
     mask: HostArray,
     least: float,
-    rows: HostArray,
-    starts: HostArray,
-    places: HostArray,
-    width: int,
-    stride: int,
-    pad: int,
+    seen: tuple[HostArray, HostArray, HostArray],
+    window: Ints,
 ) -> None:
+    (rows, starts, places), (width, stride, pad) = seen, window
     where = np.empty(y.shape[2], np.int32)
     for plane in range(start, stop):
         for r in range(y.shape[1]):
@@ -183,13 +180,10 @@ def _average_forward(
     x: HostArray,
     y: HostArray,
     divisors: HostArray,
-    rows: HostArray,
-    starts: HostArray,
-    places: HostArray,
-    width: int,
-    stride: int,
-    pad: int,
+    seen: tuple[HostArray, HostArray, HostArray],
+    window: Ints,
 ) -> None:
+    (rows, starts, _), (width, stride, pad) = seen, window
     for plane in range(start, stop):
         for r in range(y.shape[1]):
             to, divisor = y[plane, r], divisors[r]
@@ -211,13 +205,10 @@ def _average_backward(
     dy: HostArray,
     dx: HostArray,
     divisors: HostArray,
-    rows: HostArray,
-    starts: HostArray,
-    places: HostArray,
-    width: int,
-    stride: int,
-    pad: int,
+    seen: tuple[HostArray, HostArray, HostArray],
+    window: Ints,
 ) -> None:
+    (rows, starts, _), (width, stride, pad) = seen, window
     share = np.empty(dy.shape[2], dy.dtype)
     for plane in range(start, stop):
         dx[plane] = 0
