@@ -117,6 +117,19 @@ class LstmState(NamedTuple):
     c: AnyArray | None
 
 
+class StretchedWindow(NamedTuple):
+    """Describe an interpolation of `planes` planes of `full` (height, width).
+
+    The window of `size` from `start` on (in both axes) is stretched to `out`.
+    """
+
+    planes: int
+    full: tuple[int, ...]
+    start: int
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+
+
 class Contrast(NamedTuple):
     """Describe a contrastive loss of `items` pairs of `channels` values.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ops.records import StretchedWindow
 from ..base import AnyArray, Declaration, Layer, Needs, Ops, Pass, Reads, Shapes, between
 from ..registry import register_layer
 from ..spatial import check_images
@@ -78,13 +79,14 @@ class InterpLayer(Layer):
         return [(*shape[:2], *self.out)]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self.planes = bottom_shapes[0][0] * bottom_shapes[0][1]
+        planes = bottom_shapes[0][0] * bottom_shapes[0][1]
+        self.stretch = StretchedWindow(planes, self.full, self.start, self.size, self.out)
 
     def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
 
     def forward(self, io: Pass) -> None:
-        io.ops.interp.forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)
+        io.ops.interp.forward(io.bottom[0], io.top[0], self.stretch)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        io.ops.interp.backward(dy, dx, self.planes, self.full, self.start, self.size, self.out)
+        io.ops.interp.backward(dy, dx, self.stretch)

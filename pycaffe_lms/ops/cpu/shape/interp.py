@@ -1,8 +1,4 @@
-"""Interpolate bilinearly between corner points.
-
-Of planes of `full` (height, width) the window of `size` from `start` on (in both axes) is stretched to `out`. The
-corners of the window are the corners of the result.
-"""
+"""Interpolate bilinearly between corner points: the corners of a window are the corners of the result."""
 
 from __future__ import annotations
 
@@ -11,21 +7,15 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
+from ...records import StretchedWindow
 from ..channels import row_slices
 
 __all__ = ["interp_backward", "interp_forward"]
 
 
-def interp_forward(
-    x: HostArray,
-    y: HostArray,
-    planes: int,
-    full: tuple[int, int],
-    start: int,
-    size: tuple[int, int],
-    out: tuple[int, int],
-) -> None:
-    """Stretch the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+def interp_forward(x: HostArray, y: HostArray, stretch: StretchedWindow) -> None:
+    """StretchedWindow the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+    planes, full, start, size, out = stretch
     y = y.reshape(planes, *out)
     window = x.reshape(planes, *full)[:, start : start + size[0], start : start + size[1]]
     if size == out:
@@ -40,16 +30,9 @@ def interp_forward(
         y[part] += rows[:, :, right] * across
 
 
-def interp_backward(
-    dy: HostArray,
-    dx: HostArray,
-    planes: int,
-    full: tuple[int, int],
-    start: int,
-    size: tuple[int, int],
-    out: tuple[int, int],
-) -> None:
+def interp_backward(dy: HostArray, dx: HostArray, stretch: StretchedWindow) -> None:
     """Compute dx = for each input, the sum of dy * its weight over the outputs that hold it; 0 outside the window."""
+    planes, full, start, size, out = stretch
     dy, dx = dy.reshape(planes, *out), dx.reshape(planes, *full)
     dx[...] = 0
     window = dx[:, start : start + size[0], start : start + size[1]]

@@ -1,13 +1,10 @@
-"""Interpolate bilinearly between corner points.
-
-Of planes of `full` (height, width) the window of `size` from `start` on (in both axes) is stretched to `out`. The
-corners of the window are the corners of the result.
-"""
+"""Interpolate bilinearly between corner points: the corners of a window are the corners of the result."""
 
 from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...records import StretchedWindow
 from ..elementwise import QUADS
 from ..packs import aligned
 from ..source import BLOCK_SUM, DIVIDE, divider
@@ -96,16 +93,9 @@ extern "C" __global__ void copy_out(const T* x, T* y, long long n, WINDOW, DIVID
 )
 
 
-def interp_forward(
-    x: AnyArray,
-    y: AnyArray,
-    planes: int,
-    full: tuple[int, int],
-    start: int,
-    size: tuple[int, int],
-    out: tuple[int, int],
-) -> None:
-    """Stretch the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+def interp_forward(x: AnyArray, y: AnyArray, stretch: StretchedWindow) -> None:
+    """StretchedWindow the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+    planes, full, start, size, out = stretch
     if size == out:
         n = planes * out[0] * out[1]
         sizes = (*full, start, *size, *divider(out[0], n), *divider(out[1], n))
@@ -119,16 +109,9 @@ def interp_forward(
     launch(_SOURCE, "forward", y.dtype, n, x, y, n, whole, *sizes)
 
 
-def interp_backward(
-    dy: AnyArray,
-    dx: AnyArray,
-    planes: int,
-    full: tuple[int, int],
-    start: int,
-    size: tuple[int, int],
-    out: tuple[int, int],
-) -> None:
+def interp_backward(dy: AnyArray, dx: AnyArray, stretch: StretchedWindow) -> None:
     """Compute dx = for each input, the sum of dy * its weight over the outputs that hold it; 0 outside the window."""
+    planes, full, start, size, out = stretch
     n = planes * full[0] * full[1]
     lanes = _LANES if 2 * out[1] > _LANES * size[1] else 1
     steps = [max(1, o - 1) for o in out]
