@@ -40,7 +40,7 @@ def widened(function: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         if kwargs:
             args = signature.bind(*args, **kwargs).args
-        if not any(_holds(a) for i, a in enumerate(args) if i not in exact):
+        if not any(map(_holds, [a for i, a in enumerate(args) if i not in exact] if exact else args)):
             function(*args)
             return
         copies = _Copies()
