@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -12,10 +14,11 @@ import pytest
 from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.cost.timing import MeasuredRun, time_plan
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.planner.lookahead import make_plan
-from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step, layer_of
 from pycaffe_lms.lms.report import page_charts
-from pycaffe_lms.lms.report.layer_costs import KINDS
+from pycaffe_lms.lms.report.layer_costs import KINDS, device_times
 from pycaffe_lms.lms.report.page import Contents, render
 
 from .test_account import timed_plan
@@ -79,7 +82,7 @@ def test_measured_times_stand_beside_the_predicted():
     plan, times = timed_plan(1)
     later = dataclasses.replace(times, seconds=2 * times.seconds)
     page = Page(render(contents(plan, times, measured=MeasuredRun(plan, "iteration 4", later))))
-    assert len(page.all("svg", **{"class": "zooms lanes"})) == 2
+    assert [a["aria-label"] for a in page.all("svg")[1:]] == ["predicted timeline", "measured timeline"]
     rects = [a for a in page.all("rect") if a["class"] != "stall"]
     assert len(rects) == 2 * len(plan.ops)
     assert "time, measured" in page.texts["th"] and "measured: iteration 4" in page.texts["h3"]
@@ -88,7 +91,8 @@ def test_measured_times_stand_beside_the_predicted():
 
 def test_memory_is_stacked_up_to_the_peak_below_the_budget():
     plan, times = timed_plan(3)
-    c = contents(plan, times, budget=1 << 20)
+    budget = 40 << 10
+    c = contents(plan, times, budget=budget)
     page = Page(render(c))
     data = json.loads(next(t for t in page.texts["script"] if t.startswith("{")))
     held = dict(data["held"])
@@ -99,13 +103,165 @@ def test_memory_is_stacked_up_to_the_peak_below_the_budget():
         points = [tuple(map(int, p.split(","))) for p in a["points"].split()]
         assert points[0][0] == 0 and max(x for x, _ in points) == page_charts.TICKS
         lowest[a["class"]] = min(y for _, y in points)
-    top = 1.05 * (1 << 20)
+    top = 1.05 * budget
     assert min(lowest.values()) == pytest.approx(page_charts.HEIGHT * (1 - (peak + 4608) / top), abs=1)
     (line,) = page.all("line")
-    assert int(line["y1"]) == pytest.approx(page_charts.HEIGHT * (1 - (1 << 20) / top), abs=1)
+    assert int(line["y1"]) == pytest.approx(page_charts.HEIGHT * (1 - budget / top), abs=1)
     assert Page(render(contents(plan, times))).all("line") == []  # no budget, no line
-    text = " ".join(page.texts["pre"])
-    assert f"{human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out" in text
+    copies = sum(op.kind is OpKind.OUT for op in plan.ops)
+    assert f"{human_bytes(plan.bytes_out)} in {copies} copies" in page.texts["dd"]
+
+
+def test_a_budget_far_above_what_is_used_does_not_flatten_the_chart():
+    plan, times = timed_plan(3)
+    page = Page(render(contents(plan, times, budget=1 << 30)))
+    assert page.all("line") == [] and "budget 1.0 GiB (above the chart)" in page.texts["span"]
+    highest = min(int(p.split(",")[1]) for a in page.all("polygon") for p in a["points"].split())
+    assert highest == pytest.approx(page_charts.HEIGHT * (1 - 1 / 1.05), abs=1)
+
+
+def test_axes_have_round_numbers_with_units():
+    assert page_charts.time_ticks(0.0199)[:3] == [(0, "0 ms"), (0.002, "2 ms"), (0.004, "4 ms")]
+    assert page_charts.time_ticks(265e-6)[-1] == (pytest.approx(250e-6), "250 µs")
+    assert page_charts.time_ticks(3.0)[-1] == (3.0, "3 s") and page_charts.time_ticks(0) == [(0, "0")]
+    assert page_charts.byte_ticks(2254857830)[1:3] == [(1 << 29, "0.5 GiB"), (1 << 30, "1 GiB")]
+    assert page_charts.byte_ticks(900 << 10)[1] == (200 << 10, "200 KiB")
+    for seconds in (1e-7, 3.3e-5, 0.7, 12.0, 4000.0):
+        ticks = page_charts.time_ticks(seconds)
+        assert 4 <= len(ticks) <= 13 and 0.7 * seconds < ticks[-1][0] < 1.001 * seconds
+    for top in (5, 1023, 1 << 10, 5 << 20, 999 << 30, 3 << 40):
+        ticks = page_charts.byte_ticks(top)
+        assert 2 <= len(ticks) <= 6 and top / 2 < ticks[-1][0] <= top
+    texts = [page_charts.duration(t) for t in (0, 8.59e-6, 0.9996e-3, 0.0199, 0.99951, 12.34, 1234.5)]
+    assert texts == ["0", "8.59 µs", "1 ms", "19.9 ms", "1 s", "12.3 s", "1234 s"]
+    plan, times = timed_plan(3)
+    page = Page(render(contents(plan, times)))
+    labels = [text for _, text in page_charts.time_ticks(device_times(plan, times).seconds)]
+    assert [t for t in page.texts["span"] if t in labels] == labels
+
+
+def test_forward_and_backward_are_marked():
+    plan, times = timed_plan(1)
+    page = Page(render(contents(plan, times)))
+    names = [s.name.partition(":")[0] for s in plan.program.steps]
+    first = next(op for op in plan.ops if op.place is None and names[op.step] == "backward")
+    begin = round(page_charts.TICKS * device_times(plan, times).start[first.id] / device_times(plan, times).seconds)
+    found = {a["class"]: (int(a["data-from"]), int(a["data-to"])) for a in page.all("span") if "data-from" in a}
+    assert found["forward"] == (0, begin) and found["backward"][0] == begin
+    assert found["backward"][1] <= page_charts.TICKS
+
+
+def test_layers_are_named_in_the_order_in_which_they_run():
+    plan, times = timed_plan(1)
+    data = json.loads(next(t for t in Page(render(contents(plan, times))).texts["script"] if t.startswith("{")))
+    (spans,) = data["layers"]
+    assert [start for start, _, _ in spans] == sorted(start for start, _, _ in spans)
+    want = [layer_of(s.name) for s in plan.program.steps if not s.host]
+    want = [name for name, before in zip(want, [None, *want], strict=False) if name != before]
+    assert [data["names"][number] for _, _, number in spans] == want
+
+
+def test_work_of_the_host_is_not_on_the_axis():
+    """A step of 10 ms on the host, then two of 1 ms on the device: the axis has 2 ms and says so."""
+    buffers = {0: Buffer(0, "x.data", 512), 1: Buffer(1, "y.data", 512)}
+    steps = (
+        Step("forward:read", (), host=True),
+        Step("forward:a+b+c", (Access(0, Mode.OVERWRITE),)),
+        Step("backward:a+b+c", (Access(0, Mode.READ), Access(1, Mode.OVERWRITE))),
+    )
+    plan = make_plan(Program("p", steps, frozenset()), buffers, limit=None, ahead=0)
+    times = time_plan(plan, Costs([1e-2, 1e-3, 1e-3], {}, MACHINES["h200"]))
+    shown = device_times(plan, times)
+    assert times.seconds == pytest.approx(0.012) and shown.seconds == pytest.approx(0.002)
+    assert [s for op in plan.ops if op.place is None for s in (shown.start[op.id],)] == pytest.approx([0, 0, 0.001])
+    page = Page(render(contents(plan, times)))
+    assert any("leaves out 10 ms in which only the host works" in text for text in page.texts["p"])
+    (host,) = page.all("rect", **{"class": "host"})
+    assert host["data-t"].startswith("forward:read (on the host): 10 ms")
+    assert [int(a["width"]) for a in page.all("rect") if a["class"] != "host"] == [50_000, 50_000]
+    data = json.loads(next(t for t in page.texts["script"] if t.startswith("{")))
+    assert data["names"] == ["a +2"] and data["layers"] == [[[0, 100_000, 0]]]
+
+
+def test_host_work_beside_a_copy_stays_on_the_axis():
+    """Host 0..4 and 6..9 ms; a copy 1..2, steps 3..7: the clock stands still at 0..1, 2..3 and 7..9."""
+    plan, times = timed_plan(0)
+    kinds = {op.id: op.kind for op in plan.ops}
+    spans = {OpKind.HOST: [(0, 4), (6, 9)], OpKind.COMPUTE: [(3, 5), (5, 7)], OpKind.IN: [(1, 2)]}
+    wanted = [(kind, a, b) for kind, some in spans.items() for a, b in some]
+    ops = [next(i for i in kinds if kinds[i] is OpKind.COMPUTE)] * len(wanted)
+    ops = [dataclasses.replace(plan.ops[ops[k]], id=k, kind=kind) for k, (kind, _, _) in enumerate(wanted)]
+    plan = dataclasses.replace(plan, ops=tuple(ops))
+    times = dataclasses.replace(
+        times, start=tuple(float(a) for _, a, _ in wanted), end=tuple(float(b) for _, _, b in wanted), seconds=10.0
+    )
+    shown = device_times(plan, times)
+    clock = {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 3, 6: 4, 7: 5, 9: 5, 10: 6}
+    assert shown.start == tuple(clock[a] for _, a, _ in wanted)
+    assert shown.end == tuple(clock[b] for _, _, b in wanted) and shown.seconds == clock[10]
+
+
+# Colours as people see them who lack one kind of cones: matrices of Machado, Oliveira and Fernandes (2009), linear RGB.
+SIGHT = {
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.3039),
+    ),
+}
+
+
+def _linear(color: str) -> list[float]:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def _lab(rgb: list[float]) -> tuple[float, float, float]:
+    """CIE 1976 L*a*b*, white D65."""
+    to_xyz = ((0.412456, 0.357576, 0.180438), (0.212673, 0.715152, 0.072175), (0.019334, 0.119192, 0.950304))
+    xyz = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in to_xyz]
+    f = [
+        (v / w) ** (1 / 3) if v / w > 0.008856 else 7.787 * v / w + 16 / 116
+        for v, w in zip(xyz, (0.95047, 1, 1.08883), strict=True)
+    ]
+    return 116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_five_colours_that_everybody_tells_apart(dark):
+    plan, times = timed_plan(0)
+    style = render(contents(plan, times))
+    values = dict(re.findall(r"--(\w+): (#\w+)", style.split("prefers-color-scheme: dark")[dark]))
+    colors = [values[name] for name in ("blue", "red", "green", "amber", "pink")]
+    rules = re.findall(r"((?:\.\w+(?:, )?)+) \{ --c: var\(--(\w+)\)", style)
+    of = {name: color for names, color in rules for name in re.findall(r"\w+", names)}
+    for together in (("resident", "workspace", *KINDS), ("forward", "backward", "again", "other", "in", "stall")):
+        assert len({of[name] for name in together}) == len(together)
+    assert len(set(colors)) == 5 and of["in"] == of["out"]
+    for matrix in SIGHT.values():
+        seen = []
+        for color in colors:
+            rgb = _linear(color)
+            seen.append(_lab([min(1, max(0, sum(m * c for m, c in zip(row, rgb, strict=True)))) for row in matrix]))
+        assert min(math.dist(a, b) for a, b in itertools.combinations(seen, 2)) > 20  # 2.3 is just noticeable
+
+    def light(color: str) -> float:  # relative luminance of WCAG 2
+        return 0.05 + sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), _linear(color), strict=True))
+
+    paper = light(values["paper"])
+    for color in colors:
+        assert max(light(color), paper) / min(light(color), paper) >= 3  # what WCAG 2.1 asks of graphics
 
 
 def test_names_are_escaped_everywhere():
@@ -118,7 +274,7 @@ def test_names_are_escaped_everywhere():
     plan = dataclasses.replace(make_plan(program, buffers, limit=None, ahead=0), rules=NASTY)
     times = time_plan(plan, Costs([1e-5, 1e-5], {}, MACHINES["h200"]))
     run = MeasuredRun(plan, NASTY, times)
-    c = contents(plan, times, measured=run, facts=[(NASTY, NASTY)], remark=NASTY, totals=[NASTY])
+    c = contents(plan, times, measured=run, facts=[(NASTY, NASTY)], remark=NASTY)
     text = render(dataclasses.replace(c, title=NASTY))
     page = Page(text)
     assert len(page.all("script")) == 2 and "<script>alert" not in text and "\x00" not in text
@@ -166,7 +322,7 @@ def test_more_marks_than_anybody_can_see_become_fewer():
     marks = page_charts.marks_of(plan, times)
     few = page_charts.joined(marks, 100)
     assert len(few) <= 100 + 2 * len(page_charts.LANES)
-    for lane in range(len(page_charts.LANES)):
+    for lane in range(3):  # nothing runs on the host
         mine = [[m for m in some if m.lane == lane and m.look != "stall"] for some in (marks, few)]
         ends = [(min(m.start for m in one), max(m.end for m in one)) for one in mine]
         assert ends[0] == ends[1]

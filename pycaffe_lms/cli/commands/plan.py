@@ -188,7 +188,8 @@ def _write_report(found: Outcome, title: str, path: str, capacity: int) -> None:
     if found.plan is None:
         print(f"{path} is not written: there is no plan")
         return
-    remark = "All times are predictions; nothing ran."
-    contents = page_contents(found.net, f"Large Model Support: {title}", found.plan, remark=remark, budget=capacity)
+    remark = f"{title}. All times are predictions; nothing ran."
+    heading = f"Large Model Support: {found.net.name or title}"
+    contents = page_contents(found.net, heading, found.plan, remark=remark, budget=capacity)
     lms_files.write_page(path, contents)
     print(f"wrote {path}")

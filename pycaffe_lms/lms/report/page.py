@@ -1,28 +1,33 @@
 """Write a plan as one HTML page: memory over an iteration, the streams, costs of layers, and totals. Pure.
 
-`render` puts `Contents` together: numbers from `layer_costs.py`, charts from `page_charts.py`, style and script from
-`page_style.py`. The page is self-contained and its policy forbids loading anything. Names are escaped.
+`render` fills `page.html`, which has the style and the script, with numbers from `layer_costs.py` and charts from
+`page_charts.py`. The page is self-contained and its policy forbids loading anything. Names are escaped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
 
 from ...errors import human_bytes
 from ..cost.timing import MeasuredRun, PlanTimes
 from ..plan.plan import Plan
-from . import text as report
-from .layer_costs import KINDS, LayerCost, Occupancy, layer_costs, occupancy
-from .page_charts import LANES, TICKS, chart_top, marks_of, memory_chart, milliseconds, plain, timeline
-from .page_style import CSS, SCRIPT
+from ..plan.statistics import plan_statistics
+from . import page_charts as charts
+from .layer_costs import KINDS, LayerCost, Occupancy, device_times, layer_costs, occupancy
+from .page_charts import TICKS, duration, plain
 
 POINTS = 2000  # most points of the memory chart
-_KEY = (
-    *(("forward", "forward"), ("backward", "backward"), ("again", "rematerialized"), ("other", "update and others")),
-    *(("host", "on the host"), ("in", "copy in"), ("out", "copy out"), ("stall", "waiting for copies")),
+_STREAMS = (
+    *(("forward", "forward"), ("backward", "backward"), ("again", "forward, run again"), ("other", "update, others")),
+    *(("in", "copy"), ("stall", "waiting for copies")),
 )
+_NOTHING = ("0", "0 B", "0, 0 B")  # totals that are not shown
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,6 @@ class Contents:
         measured: a recorded run of the same plan.
         facts: (name, value) for the head.
         remark: a sentence below the title.
-        totals: lines at the end, after the plan's summary.
     """
 
     title: str
@@ -49,140 +53,201 @@ class Contents:
     measured: MeasuredRun | None = None
     facts: Sequence[tuple[str, str]] = ()
     remark: str = ""
-    totals: Sequence[str] = field(default=())
+
+
+@cache
+def _template() -> Template:
+    return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
 def render(c: Contents) -> str:
     """Return the page as HTML."""
-    held = occupancy(c.plan, c.times, c.kinds, POINTS)
-    measured = c.measured.times if c.measured else None
-    seconds = max(c.times.seconds, measured.seconds if measured else 0.0)
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
-        '<meta name="viewport" content="width=device-width">',
-        f"<title>{plain(c.title)}</title><style>{CSS}</style></head><body>",
-        f"<h1>{plain(c.title)}</h1><p>{plain(c.remark)}</p>",
-        _facts(_plan_facts(c) + list(c.facts)),
-        "<h2>Device memory over the iteration, as predicted</h2>",
-        _memory_key(c, held),
-        '<div class="rowed"><div class="dim">' + human_bytes(chart_top(held, c.fixed, c.budget)) + "</div>",
-        memory_chart(held, c.fixed, seconds, c.budget),
-        "</div>",
-        _axis(seconds),
-        "<h2>Streams</h2>",
-        _key(_KEY),
-        '<p class="dim">Turn the wheel over a chart to zoom, drag to move, click twice to see all.</p>',
-        "<h3>predicted</h3>",
-        _lanes(c.plan, c.times, seconds, "predicted timeline"),
+    shown, run = device_times(c.plan, c.times), c.measured
+    held = occupancy(c.plan, shown, c.kinds, POINTS)
+    seconds = max(shown.seconds, device_times(run.plan, run.times).seconds if run else 0.0)
+    top = charts.chart_top(held, c.fixed, c.budget)
+    layers = [
+        charts.layer_spans(p, t, seconds) for p, t in [(c.plan, c.times), *([(run.plan, run.times)] if run else [])]
     ]
-    if c.measured is not None and measured is not None:
-        parts += [
-            f"<h3>{c.measured.how}: {plain(c.measured.iteration)}</h3>",
-            _lanes(c.measured.plan, measured, seconds, f"{c.measured.how} timeline"),
-        ]
-    parts += [
-        _axis(seconds),
-        "<h2>Layers</h2>",
-        '<p class="dim">Copies in count for the layer that waits for them, copies '
-        "out for the layer that wrote the value. Click a column to sort.</p>",
-        _table(layer_costs(c.plan, c.times, measured), c.measured.how if c.measured else ""),
-        "<h2>Totals</h2>",
-        "<pre>" + "\n".join(plain(line) for line in (*report.summary(c.plan), *c.totals)) + "</pre>",
-        '<div id="tip"></div>',
-        f'<script type="application/json" id="data">{_data(c, held, seconds)}</script>',
-        f"<script>{SCRIPT}</script></body></html>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _plan_facts(c: Contents) -> list[tuple[str, str]]:
-    plan, times = c.plan, c.times
-    copies = [sum(op.stream == stream and op.begins for op in plan.ops) for stream in (1, 2)]
-    found = [
-        ("budget", "no limit" if c.budget is None else human_bytes(c.budget)),
-        ("rule chosen", plan.rules or "none"),
-        ("predicted", f"{milliseconds(times.seconds)}, of it {milliseconds(times.stall)} waiting for copies"),
-        ("copied in", f"{human_bytes(plan.bytes_in)} in {copies[0]} copies, link busy {milliseconds(times.busy_in)}"),
-        (
-            "copied out",
-            f"{human_bytes(plan.bytes_out)} in {copies[1]} copies, link busy {milliseconds(times.busy_out)}",
+    return _template().substitute(
+        title=plain(c.title),
+        remark=plain(c.remark),
+        facts=_facts([*_plan_facts(c), *c.facts]),
+        memory_key=_memory_key(c, held, top),
+        streams_key=_key(_STREAMS),
+        phases=_phases(c.plan, c.times, seconds),
+        bytes="".join(
+            f'<span style="top:{100 * (1 - nbytes / top):.2f}%">{text}</span>'
+            for nbytes, text in charts.byte_ticks(top)
         ),
-        ("steps", f"{len(plan.program.steps)}, of them {plan.rematerialized} rematerialized"),
+        memory=charts.memory_chart(held, c.fixed, seconds, c.budget),
+        lanes=_lanes(c.plan, c.times, seconds, "predicted", 0),
+        apart=_apart(c.times, shown),
+        measured=_measured(run, seconds) if run else "",
+        table=_table(layer_costs(c.plan, c.times, run.times if run else None), run.how if run else ""),
+        totals=_totals(c.plan),
+        data=_data(c.fixed, held, seconds, layers),
+    )
+
+
+def _plan_facts(c: Contents) -> list[tuple[str, ...]]:
+    """Return (name, value, detail) of the page's head."""
+    plan, times, run = c.plan, c.times, c.measured
+    runs = [("predicted", times), *([(run.how, run.times)] if run else [])]
+    used = human_bytes(sum(nbytes for _, nbytes in c.fixed) + plan.arena_bytes)
+    return [
+        *((how, duration(t.seconds), f"{duration(t.stall)} of it waiting for copies") for how, t in runs),
+        ("budget", "no limit" if c.budget is None else human_bytes(c.budget)),
+        ("device memory used", used, f"{human_bytes(plan.arena_bytes)} of it for managed buffers"),
+        ("copied in", human_bytes(plan.bytes_in), f"the link is busy for {duration(times.busy_in)}"),
+        ("copied out", human_bytes(plan.bytes_out), f"the link is busy for {duration(times.busy_out)}"),
+        ("steps", str(len(plan.program.steps)), f"{plan.rematerialized} of them run again to save memory"),
     ]
-    if c.measured is not None:
-        m = c.measured.times
-        found.insert(
-            3, (c.measured.how, f"{milliseconds(m.seconds)}, of it {milliseconds(m.stall)} waiting for copies")
-        )
-    return found
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
-    return "<dl>" + "".join(f"<div><dt>{plain(k)}</dt><dd>{plain(v)}</dd></div>" for k, v in facts) + "</dl>"
+def _facts(facts: Iterable[tuple[str, ...]]) -> str:
+    """Return a list of (name, value) or (name, value, detail)."""
+    rows = []
+    for name, value, *detail in facts:
+        small = "".join(f"<small>{plain(text)}</small>" for text in detail)
+        rows.append(f"<div><dt>{plain(name)}</dt><dd>{plain(value)}{small}</dd></div>")
+    return f"<dl>{''.join(rows)}</dl>"
 
 
 def _key(entries: Iterable[tuple[str, str]]) -> str:
     return '<div class="key">' + "".join(f'<span><i class="{c}"></i>{plain(t)}</span>' for c, t in entries) + "</div>"
 
 
-def _memory_key(c: Contents, held: Occupancy) -> str:
-    entries = [(name, f"{name} {human_bytes(nbytes)}") for name, nbytes in c.fixed if nbytes]
-    entries += [
-        (kind, f"{kind}, at most {human_bytes(max(held.held[kind]))}") for kind in KINDS if any(held.held[kind])
-    ]
+def _memory_key(c: Contents, held: Occupancy, top: int) -> str:
+    """Return the key of the memory chart, in the order of its areas from the top down."""
+    entries = [(kind, f"{kind}, at most {human_bytes(max(held.held[kind]))}") for kind in KINDS if any(held.held[kind])]
+    entries = [(name, f"{name} {human_bytes(nbytes)}") for name, nbytes in c.fixed if nbytes] + entries
     if c.budget is not None:
-        entries.append(("stall", f"budget {human_bytes(c.budget)} (broken line)"))
-    return _key(entries)
+        entries.append(("line", f"budget {human_bytes(c.budget)}{' (above the chart)' if c.budget > top else ''}"))
+    return _key(reversed(entries))
 
 
-def _axis(seconds: float) -> str:
-    return '<div class="axis">' + "".join(f"<span>{milliseconds(seconds * i / 5)}</span>" for i in range(6)) + "</div>"
+def _phases(plan: Plan, times: PlanTimes, seconds: float) -> str:
+    found = []
+    for name, start, end in charts.phases(charts.marks_of(plan, times)):
+        begin, until = (round(TICKS * t / seconds) if seconds else 0 for t in (start, end))
+        place = f"left:{100 * begin / TICKS:.2f}%;width:{100 * (until - begin) / TICKS:.2f}%"
+        text = f"{name}, {duration(end - start)}"
+        found.append(
+            f'<span class="{name}" data-from="{begin}" data-to="{until}" style="{place}" title="{text}">{text}</span>'
+        )
+    return "".join(found)
 
 
-def _lanes(plan: Plan, times: PlanTimes, seconds: float, label: str) -> str:
-    names = "".join(f"<div>{name}</div>" for name in LANES)
-    chart = timeline(marks_of(plan, times), seconds, label)
-    return f'<div class="rowed"><div class="lane-names">{names}</div>{chart}</div>'
+def _lanes(plan: Plan, times: PlanTimes, seconds: float, how: str, number: int) -> str:
+    """Return the rows of a figure's grid: the streams, the axis of time, the names of layers."""
+    marks = charts.marks_of(plan, times)
+    lanes = charts.LANES[: 1 + max((m.lane for m in marks), default=0)]
+    ticks = "".join(
+        f'<span class="{"" if t else "start"}" style="left:{100 * t / seconds if seconds else 0:.2f}%">{text}</span>'
+        for t, text in charts.time_ticks(seconds)
+    )
+    return "\n".join(
+        [
+            f'<div class="lanes">{"".join(f"<div>{name}</div>" for name in lanes)}</div>',
+            charts.timeline(marks, len(lanes), seconds, f"{how} timeline"),
+            f'<div>device time</div><div class="axis">{ticks}</div>',
+            f'<div>layers</div><div class="names" data-of="{number}"></div>',
+        ]
+    )
+
+
+def _apart(times: PlanTimes, shown: PlanTimes) -> str:
+    """Return a sentence about the time of the run that is not on the axis; "" for none."""
+    host = times.seconds - shown.seconds
+    return f"The axis leaves out {duration(host)} in which only the host works." if host > 1e-9 else ""
+
+
+def _measured(run: MeasuredRun, seconds: float) -> str:
+    return "\n".join(
+        [
+            f"<h3>{run.how}: {plain(run.iteration)}</h3>",
+            f'<div class="figure"><div></div><div class="phases">{_phases(run.plan, run.times, seconds)}</div>',
+            _lanes(run.plan, run.times, seconds, run.how, 1),
+            f'</div><p class="dim">{_apart(run.times, device_times(run.plan, run.times))}</p>',
+        ]
+    )
 
 
 def _table(rows: Sequence[LayerCost], how: str) -> str:
-    with_times = any(row.measured is not None for row in rows)
-    names = ["layer", "needs at once", "copied in", "copies in", "copied out", "copies out", "remat steps"]
-    names += ["stall", "time, predicted"] + ([f"stall, {how}", f"time, {how}"] if with_times else [])
+    """Return the table of layers. Columns without any number are left out."""
+    columns: list[tuple[str, Sequence[float], Callable[[Any], str]]] = [
+        ("needs at once", [row.needs_bytes for row in rows], human_bytes),
+        ("copied in", [row.bytes_in for row in rows], human_bytes),
+        ("copies in", [row.copies_in for row in rows], str),
+        ("copied out", [row.bytes_out for row in rows], human_bytes),
+        ("copies out", [row.copies_out for row in rows], str),
+        ("steps run again", [row.remats for row in rows], str),
+        ("waits, predicted", [row.stall for row in rows], duration),
+        ("time, predicted", [row.predicted for row in rows], duration),
+        (f"waits, {how}", [row.measured_stall or 0.0 for row in rows], duration),
+        (f"time, {how}", [row.measured or 0.0 for row in rows], duration),
+    ]
+    columns = [column for column in columns if any(column[1])]
     body = []
-    for row in rows:
-        cells = [_bytes_cell(row.needs_bytes), _bytes_cell(row.bytes_in), _count_cell(row.copies_in)]
-        cells += [_bytes_cell(row.bytes_out), _count_cell(row.copies_out), _count_cell(row.remats)]
-        cells += [_time_cell(row.stall), _time_cell(row.predicted)]
-        if with_times:
-            cells += [_time_cell(row.measured_stall or 0.0), _time_cell(row.measured or 0.0)]
+    for i, row in enumerate(rows):
+        cells = (f'<td data-v="{v[i]:.9g}">{text(v[i]) if v[i] else ""}</td>' for _, v, text in columns)
         body.append(f"<tr><td>{plain(row.layer)}</td>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{name}</th>" for name in names)
+    head = "".join(f"<th>{name}</th>" for name in ("layer", *(name for name, _, _ in columns)))
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
-def _cell(value: float, text: str) -> str:
-    return f'<td data-v="{value:.9g}">{text if value else ""}</td>'
+def _totals(plan: Plan) -> str:
+    found = plan_statistics(plan)
+    size = {key: human_bytes(value) for key, value in found.items() if "bytes" in key}
+    counted = {key: f"{n['count']}, {human_bytes(n['bytes'])}" for key, n in found["buffers"].items()}
+    carried = human_bytes(sum(map(plan.copied, plan.carried_over)))
+    groups: dict[str, list[tuple[str, ...]]] = {
+        "Memory": [
+            ("device memory for managed buffers", size["arena_bytes"]),
+            ("needed at once, at most", size["live_bytes"]),
+            ("lost between buffers", f"{found['packing_loss']:.1%}"),
+            ("host memory for copies", size["host_bytes"]),
+            ("host memory without shared slots", size["host_bytes_unshared"]),
+        ],
+        "Copies per run": [
+            ("in", f"{size['bytes_in']} in {found['copies_in']} copies"),
+            ("out", f"{size['bytes_out']} in {found['copies_out']} copies"),
+            ("pieces of copies made in pieces", str(found["copies_in_parts"])),
+            ("carried over from run to run", carried),
+        ],
+        "Buffers": [
+            ("managed", counted["managed"]),
+            ("neither copied nor computed again", counted["stay"]),
+            ("copied", counted["copied"]),
+            ("copied in 16 bits (lossy)", counted["lossy"]),
+            ("computed again (rematerialized)", counted["recomputed"]),
+            ("dropped at least once", counted["dropped"]),
+        ],
+        "Plan": [
+            ("program", found["program"]),
+            ("steps", f"{found['steps']}, {found['steps_replayed']} of them run again"),
+            ("predicted", f"{duration(plan.seconds)}, {duration(plan.stall)} of it waiting for copies"),
+            ("rules of the search", found["rules"] or "none"),
+        ],
+    }
+    return "".join(
+        f"<section><h3>{name}</h3>{_facts(row for row in rows if row[1] not in _NOTHING)}</section>"
+        for name, rows in groups.items()
+    )
 
 
-def _bytes_cell(nbytes: int) -> str:
-    return _cell(nbytes, human_bytes(nbytes))
-
-
-def _count_cell(n: int) -> str:
-    return _cell(n, str(n))
-
-
-def _time_cell(seconds: float) -> str:
-    return _cell(seconds, milliseconds(seconds))
-
-
-def _data(c: Contents, held: Occupancy, seconds: float) -> str:
-    """Return the script's data as JSON: numbers, and names of kinds (none from the user)."""
-    values: list[tuple[str, list[int]]] = [(name, [nbytes]) for name, nbytes in c.fixed]
-    values += [(kind, list(held.held[kind])) for kind in KINDS]
-    at = [float(f"{t:.7g}") for t in held.at]
-    return json.dumps({"ticks": TICKS, "seconds": seconds, "at": at, "held": values}).replace("<", "\\u003c")
+def _data(
+    fixed: Sequence[tuple[str, int]], held: Occupancy, seconds: float, layers: Sequence[Sequence[tuple[int, int, str]]]
+) -> str:
+    """Return what the script reads, as JSON that cannot end the element."""
+    names = {name: i for i, name in enumerate(dict.fromkeys(name for spans in layers for _, _, name in spans))}
+    numbers = {
+        "ticks": TICKS,
+        "seconds": seconds,
+        "at": [float(f"{t:.6g}") for t in held.at],
+        "held": [(name, [nbytes]) for name, nbytes in fixed] + [(kind, held.held[kind]) for kind in KINDS],
+        "names": list(names),
+        "layers": [[(start, end, names[name]) for start, end, name in spans] for spans in layers],
+    }
+    return json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...lms.cost.timing import MeasuredRun, PlanTimes, time_plan
 from ...lms.plan.plan import Plan
-from ...lms.plan.statistics import plan_statistics
 from ...lms.program import BufferKind, kind_of
 from ...lms.report.page import Contents
 from ..memory.net_memory import NetMemory
@@ -69,18 +68,7 @@ def page_contents(
         measured=measured,
         facts=_machine(net),
         remark=remark,
-        totals=totals(plan),
     )
-
-
-def totals(plan: Plan) -> list[str]:
-    """Return the statistics of a plan as lines of text."""
-    found = plan_statistics(plan)
-    buffers = found.pop("buffers")
-    lines = [
-        f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in found.items()
-    ]
-    return ["", *lines, *(f"buffers {name}: {n['count']}, {n['bytes']} bytes" for name, n in buffers.items())]
 
 
 def _machine(net: Net) -> list[tuple[str, str]]:
