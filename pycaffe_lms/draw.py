@@ -3,6 +3,7 @@
     net = read_net("train_val.prototxt").message  # formats.prototxt
     draw_net_to_file(net, "net.png")  # needs Graphviz's `dot`
     draw_net_to_file(net, "net.raw")  # the graph as dot text; `.dot` and `.gv` do the same
+    draw_overview_to_file(net, "net.svg")  # boxes of several layers, blocks framed; zooms in a browser
 
 Nets of older generations are upgraded before they are drawn.
 Source of the behaviour: BVLC/caffe, python/caffe/draw.py.
@@ -14,12 +15,15 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from .errors import DataError, GraphError, LayerParamError, MissingDependency, UsageError, Where
 from .formats.atomic import atomic_write
 from .formats.prototxt.upgrade import upgrade_net
 from .proto import caffe_pb2
+from .viz.net_overview import overview
+from .viz.svg_zoom import zoomable
 
 LAYER_STYLE_DEFAULT = {"shape": "record", "fillcolor": "#6495ED", "style": "filled"}
 NEURON_LAYER_STYLE = {"shape": "record", "fillcolor": "#90EE90", "style": "filled"}
@@ -119,25 +123,14 @@ def get_pydot_graph(
     rankdir: the direction of the graph, LR, RL, TB or BT. phase: 0 TRAIN or 1 TEST, for the layers of that phase only.
     Raises: UsageError for another rankdir; GraphError for a layer with include and exclude; MissingDependency.
     """
-    try:
-        import pydot
-    except ImportError:
-        raise MissingDependency("pydot", "drawing nets", "'pycaffe-lms[draw]'") from None
-    if not isinstance(caffe_net, caffe_pb2.NetParameter):
-        raise UsageError(
-            f"{caffe_net!r} is no NetParameter",
-            fix="parse the file: text_format.Parse(open(file).read(), caffe_pb2.NetParameter()); of a Net: net.message",
-        )
+    pydot = _pydot()
     if rankdir not in _RANKDIRS:
         raise UsageError(f"rankdir {rankdir!r} is none of {', '.join(_RANKDIRS)}")
-    if caffe_net.layers:
-        caffe_net = upgrade_net(caffe_net).message
+    caffe_net, layers = _layers(caffe_net, phase)
     graph = pydot.Dot(_id(caffe_net.name or "Net"), graph_type="digraph", rankdir=rankdir)
-    nodes: dict[str, pydot.Node] = {}
+    nodes: dict[str, Any] = {}
     edges = []
-    for layer in caffe_net.layer:
-        if phase is not None and not _in_phase(layer, phase):
-            continue
+    for layer in layers:
         name = f"{layer.name}_{layer.type}"
         if len(layer.bottom) == len(layer.top) == 1 and layer.bottom[0] == layer.top[0]:
             style = NEURON_LAYER_STYLE
@@ -168,21 +161,7 @@ def draw_net(
 
     Raises: UsageError for a picture without Graphviz, and for a format that it lacks; as get_pydot_graph.
     """
-    graph = get_pydot_graph(caffe_net, rankdir, phase=phase, display_lrm=display_lrm)
-    if ext in _TEXT:
-        return str(graph.to_string()).encode()
-    if shutil.which("dot") is None:
-        raise UsageError(
-            f"drawing a net as .{ext} needs Graphviz, whose program `dot` is not on the PATH",
-            fix="install the system's package graphviz; or write the graph's text, to a file that ends in .dot",
-        )
-    import pydot
-
-    if ext not in pydot.Dot().formats:
-        raise UsageError(
-            f'Graphviz writes no format "{ext}"', fix="give the file an ending such as .png, .svg, .pdf, .dot"
-        )
-    return bytes(graph.create(format=ext))
+    return _drawn(get_pydot_graph(caffe_net, rankdir, phase=phase, display_lrm=display_lrm), ext)
 
 
 def draw_net_to_file(
@@ -193,10 +172,82 @@ def draw_net_to_file(
     display_lrm: bool = False,
 ) -> None:
     """Draw to a file, whole or not at all; its ending is the format (see draw_net)."""
+    ext = check_tools(filename)
+    atomic_write(filename, draw_net(caffe_net, rankdir, ext, phase, display_lrm), error=DataError)
+
+
+def draw_overview_to_file(
+    caffe_net: caffe_pb2.NetParameter,
+    filename: str | os.PathLike[str],
+    rankdir: str = "TB",
+    phase: int | None = None,
+    display_lrm: bool = False,
+) -> None:
+    """Draw a net with a box for each chain of layers (Convolution, BatchNorm, Scale, ReLU) and a frame for each block.
+
+    Arguments and errors are those of draw_net_to_file.
+    """
+    ext = check_tools(filename)
+    caffe_net, layers = _layers(caffe_net, phase)
+    atomic_write(filename, _drawn(overview(caffe_net, layers, rankdir, display_lrm), ext), error=DataError)
+
+
+def check_tools(filename: str | os.PathLike[str]) -> str:
+    """Return the format that a file's ending names, if what draws it is installed.
+
+    Raises: UsageError for a name without an ending, and for a picture without Graphviz; MissingDependency for pydot.
+    """
     ext = os.path.splitext(filename)[1].lstrip(".")
     if not ext:
         raise UsageError(f"{os.fspath(filename)!r} has no ending", fix="end it in .png, .svg, .pdf or .dot")
-    atomic_write(filename, draw_net(caffe_net, rankdir, ext, phase, display_lrm), error=DataError)
+    _pydot()
+    if ext not in _TEXT:
+        _check_graphviz(ext)
+    return ext
+
+
+def _pydot() -> ModuleType:
+    try:
+        import pydot
+    except ImportError:
+        graphviz = "" if shutil.which("dot") else " && apt install graphviz"
+        raise MissingDependency("pydot", "drawing nets", f"'pycaffe-lms[draw]'{graphviz}") from None
+    return pydot
+
+
+def _check_graphviz(ext: str) -> None:
+    if shutil.which("dot") is None:
+        raise UsageError(
+            f"drawing a net as .{ext} needs Graphviz, whose program `dot` is not on the PATH",
+            fix="apt install graphviz (or your system's way); or write the graph's text, to a file that ends in .dot",
+        )
+    if ext not in _pydot().Dot().formats:
+        raise UsageError(
+            f'Graphviz writes no format "{ext}"', fix="give the file an ending such as .png, .svg, .pdf, .dot"
+        )
+
+
+def _drawn(graph: Any, ext: str) -> bytes:
+    """Return the file of a graph. An SVG can be zoomed and moved where a browser shows it by itself."""
+    if ext in _TEXT:
+        return str(graph.to_string()).encode()
+    _check_graphviz(ext)
+    picture = bytes(graph.create(format=ext))
+    return zoomable(picture) if ext == "svg" else picture
+
+
+def _layers(
+    net: caffe_pb2.NetParameter, phase: int | None
+) -> tuple[caffe_pb2.NetParameter, list[caffe_pb2.LayerParameter]]:
+    """Return the net in the current generation, and its layers of a phase (None: all)."""
+    if not isinstance(net, caffe_pb2.NetParameter):
+        raise UsageError(
+            f"{net!r} is no NetParameter",
+            fix="parse the file: text_format.Parse(open(file).read(), caffe_pb2.NetParameter()); of a Net: net.message",
+        )
+    if net.layers:
+        net = upgrade_net(net).message
+    return net, [layer for layer in net.layer if phase is None or _in_phase(layer, phase)]
 
 
 def _in_phase(layer: caffe_pb2.LayerParameter, phase: int) -> bool:

@@ -39,7 +39,7 @@ WORDS = {
         "proto": "the schema, generated",
         "pycaffe": "Net, solvers and mode as users see them",
         "solvers": "training loop, updates, snapshots",
-        "viz": "curves of training logs",
+        "viz": "pictures of nets, curves",
     },
     "lms": {
         "config": "settings",

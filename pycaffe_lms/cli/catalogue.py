@@ -60,9 +60,7 @@ COMMANDS = {
         "a net for use, with its weights, as an ONNX model",
         "-model deploy.prototxt -weights net.caffemodel -o net.onnx",
     ),
-    "draw_net": Command(
-        "a net as a graph, a picture", "models/lenet/train_val.prototxt lenet.png -rankdir TB -phase TRAIN"
-    ),
+    "draw_net": Command("a net as a picture", "models/googlenet/train_val.prototxt googlenet.svg -phase TRAIN"),
     "plot_training_log": Command("curves of training logs as a picture", "6 loss.png first.log second.log"),
     "diff": Command(
         "what differs between two nets or two solvers",

@@ -1,1 +1,1 @@
-"""Draw what a run does; drawing libraries are imported when they are used."""
+"""Draw nets, and what a run does; drawing libraries are imported when they are used."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from ...draw import draw_net_to_file
+from ...draw import check_tools, draw_net_to_file, draw_overview_to_file
 from ...errors import CaffeError
 from ...formats.prototxt.parser import read_net
 from ...proto.caffe_pb2 import Phase
 from .. import flags
 
-_ABOUT = """Draw a net as a graph of layers (boxes) and blobs (octagons), as Caffe's draw_net.py does.
+_ABOUT = """Draw a net: a box for each chain of layers, such as Convolution, BatchNorm, Scale and ReLU, and a frame for
+each block, which is found by how names begin (inception_3a/..). In a browser, the wheel zooms an .svg, the mouse moves
+it, and a double click shows all of it.
+
+With -blobs every layer has a box and every blob an octagon, as in the pictures of Caffe's draw_net.py.
 
 Needs the package pydot and, for pictures, Graphviz. A PICTURE that ends in .dot is the graph's text, for which Graphviz
 is not needed."""
@@ -20,12 +24,12 @@ def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("draw_net", _ABOUT)
     p.add_argument("model", metavar="MODEL", help="net prototxt")
-    p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .png, .svg, .pdf, ..")
+    p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .svg, .png, .pdf, ..")
     p.add_argument(
         "--rankdir",
         choices=("LR", "RL", "TB", "BT"),
-        default="LR",
-        help="direction of the drawing: from left to right, .. (default: %(default)s)",
+        default=None,
+        help="direction of the drawing: TB is from the top down, LR from left to right (default: TB, with -blobs LR)",
     )
     p.add_argument(
         "--phase",
@@ -34,16 +38,19 @@ def build_parser() -> flags.Parser:
         help="draw the layers of that phase only (default: %(default)s)",
     )
     p.add_argument("--display_lrm", action="store_true", help="show the learning rate multipliers of layers")
+    p.add_argument("--blobs", action="store_true", help="draw every layer and every blob, as Caffe does")
     return p
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the picture."""
+    check_tools(args.picture)
     net = read_net(args.model).message
     phase = None if args.phase == "ALL" else Phase.Value(args.phase)
+    draw, rankdir = (draw_net_to_file, "LR") if args.blobs else (draw_overview_to_file, "TB")
     print(f"Drawing net to {args.picture}")
     try:
-        draw_net_to_file(net, args.picture, args.rankdir, phase, args.display_lrm)
+        draw(net, args.picture, args.rankdir or rankdir, phase, args.display_lrm)
     except CaffeError as error:
         raise (error.at(file=args.model) if error.where.layer else error) from None
     return 0
