@@ -56,6 +56,7 @@ class TrainingLog:
         rates: learning rates, each at its own iteration. The column LearningRate of a row is, as in Caffe's script,
             the last one displayed before the row, and in the first row that of the second.
         weighted: the outputs that count in a loss.
+        net: the name of the net; "" where it has none.
     """
 
     train: list[Row] = field(default_factory=list)
@@ -63,6 +64,7 @@ class TrainingLog:
     losses: list[Point] = field(default_factory=list)
     rates: list[Point] = field(default_factory=list)
     weighted: set[str] = field(default_factory=set)
+    net: str = ""
 
 
 def read_training_log(path: str | os.PathLike[str]) -> TrainingLog:
@@ -92,6 +94,7 @@ def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
             start = clock.read(line) if _BEGIN in line else None
             if start is not None:
                 reader = _Reader(start)
+                reader.log.net = line.partition(_BEGIN)[2].strip()
             continue
         reader.take(line, clock)
     return None if reader is None else reader.finish()

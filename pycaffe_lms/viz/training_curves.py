@@ -18,6 +18,10 @@ ITERS, TIME = "Iters", "Seconds"
 CHARTS = tuple((y, x) for y in (ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS) for x in (ITERS, TIME))
 """(vertical axis, horizontal axis) by Caffe's number of the chart."""
 FORMATS = ("png", "svg", "pdf")
+AXES = {
+    **{ITERS: "iteration", TIME: "seconds since the training began", RATE: "learning rate"},
+    **{TRAIN_LOSS: "train loss (mean of average_loss iterations)"},
+}
 _MOST_MARKED = 40  # points of a curve, above which they have no markers
 _WIDE = 20.0  # ratio of learning rates above which the axis is logarithmic
 
@@ -62,8 +66,11 @@ def curves(log: TrainingLog, name: str, chart: int, outputs: Sequence[str] = ())
     return [_of_rows(name, log.test, best[0], x)]
 
 
-def draw(lines: Sequence[Curve], chart: int, form: str) -> bytes:
-    """Draw the chart as a file of format `form`, one of FORMATS. Raises: MissingDependency without Matplotlib."""
+def draw(lines: Sequence[Curve], chart: int, form: str, title: str = "") -> bytes:
+    """Draw the chart as a file of format `form`, one of FORMATS.
+
+    title: stands large above the chart's name. Raises: MissingDependency without Matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -73,8 +80,15 @@ def draw(lines: Sequence[Curve], chart: int, form: str) -> bytes:
     axes = figure.add_subplot()
     for line in lines:
         marker = "o" if len(line.x) <= _MOST_MARKED else None
-        axes.plot(line.x, line.y, label=line.label, linewidth=1.5, marker=marker, markersize=3.5)
-    axes.set(title=f"{y} vs. {x}", xlabel=x, ylabel=y, yscale=_scale(lines) if y == RATE else "linear")
+        style = "steps-post" if y == RATE else "default"
+        axes.plot(line.x, line.y, label=line.label, linewidth=1.5, marker=marker, markersize=3.5, drawstyle=style)
+    axes.set(xlabel=AXES[x], ylabel=AXES.get(y, y.lower()), yscale=_scale(lines) if y == RATE else "linear")
+    axes.set_title(f"{y} vs. {x}", fontsize="medium" if title else "large", color="dimgray" if title else "black")
+    figure.suptitle(title, fontsize="x-large")
+    if y == RATE:  # clear of the frame
+        axes.margins(y=0.1)
+        if axes.get_yscale() == "linear":
+            axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     if len(lines) > 1:
@@ -87,6 +101,7 @@ def draw(lines: Sequence[Curve], chart: int, form: str) -> bytes:
 
 
 def _scale(lines: Sequence[Curve]) -> str:
+    """Return the axis for learning rates: "log" where they differ much, else "linear"."""
     values = [v for line in lines for v in line.y if math.isfinite(v)]
     return "log" if values and min(values) > 0 and max(values) > _WIDE * min(values) else "linear"
 

@@ -23,6 +23,14 @@ def test_a_picture_of_two_logs(folder):
     assert all(word in svg for word in ("Train loss vs. Iters", "<!-- one -->", "<!-- two -->"))
 
 
+def test_a_chart_in_the_terminal(folder, capsys):
+    assert main(["plot_training_log", "6", "-", "one.log", "two.log"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("LeNet: train loss   * one   o two")
+    assert lines[-1].split() == ["0", "iteration", "200"] and lines[1].split()[0] == "2.413"
+    assert {p.name for p in folder.iterdir()} == {"one.log", "two.log"}
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "word"),
     [

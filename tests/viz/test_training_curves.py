@@ -80,6 +80,19 @@ def test_pictures():
         assert (pixels == blue_green_red).all(axis=2).sum() > 100
 
 
+def test_titles_and_axes(monkeypatch):
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    made = []
+    monkeypatch.setattr("matplotlib.figure.Figure", lambda **how: made.append(figure_class(**how)) or made[-1])
+    for chart in (4, 6):
+        draw(curves(LOG, "run", chart), chart, "svg", LOG.net)
+    rate, loss = made
+    assert rate.get_suptitle() == loss.get_suptitle() == LOG.net == "LeNet"
+    assert loss.axes[0].get_ylabel() == "train loss (mean of average_loss iterations)"
+    (line,), (low, high) = rate.axes[0].lines, rate.axes[0].get_ylim()
+    assert line.get_drawstyle() == "steps-post" and low < min(line.get_ydata()) and max(line.get_ydata()) < high
+
+
 def test_without_matplotlib(monkeypatch):
     real = builtins.__import__
 

@@ -211,7 +211,7 @@ def _count(text: str) -> int:
 
 def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     root = rank is None or rank.index == 0
-    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver) if root else []
+    lms, watchers = flags.lms_config(args), watch.watchers(args) if root else []
     files = lms_files.LmsFiles(*(args.lms_report, args.lms_stats) if root else ("", ""))
     parsed = read_solver(args.solver)
     param = parsed.message

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from ...viz.text_chart import TERMINAL
 from .. import terminal
 from .curves import Curves
 from .event_files import EventFiles
@@ -38,15 +40,17 @@ def add_watch(p: argparse.ArgumentParser) -> None:
         default="",
         metavar="FILE.png|svg",
         help="draw the learning curves when the run ends, with -metrics from the file's beginning (needs the package "
-        "matplotlib)",
+        "matplotlib); -: the loss in plain characters, as is done in a terminal unless -progress is log",
     )
 
 
-def watchers(args: argparse.Namespace, title: str) -> list[Watcher]:
+def watchers(args: argparse.Namespace) -> list[Watcher]:
     """Return the watchers that the flags ask for. Raises MissingDependency, UsageError."""
     made: list[Watcher] = []
     if args.plot:  # before -metrics adds to the file that it reads
-        made.append(Curves(args.plot, title, args.metrics))
+        made.append(Curves(args.plot, args.metrics))
+    elif sys.stderr.isatty() and args.progress != "log":
+        made.append(Curves(TERMINAL, args.metrics))
     if args.metrics:
         made.append(Metrics(args.metrics))
     if args.tensorboard:
