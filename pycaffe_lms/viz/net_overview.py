@@ -26,6 +26,7 @@ _KINDS = {  # fill and outline by what a box does
     "other": ("#eeeeea", "#8b8a84"),
 }
 _MOST_PARTS = 3  # of a name, which the names of a block may share
+_MOST_BOXES = 24  # of a block: a frame should fit on a screen
 _FONT = "Helvetica,Arial,sans-serif"
 
 
@@ -110,7 +111,9 @@ def _name_blocks(found: list[Box]) -> None:
         for prefix, count in Counter(prefixes).items():
             first = prefixes.index(prefix)
             run = found[first : first + count]
-            if 2 <= count <= max(2, len(found) // 2) and set(prefixes[first : first + count]) == {prefix}:
+            if 2 <= count <= min(_MOST_BOXES, max(2, len(found) // 2)) and set(prefixes[first : first + count]) == {
+                prefix
+            }:
                 for box in run:
                     box.block = box.block or prefix
 

@@ -15,9 +15,11 @@ _SCRIPT = b"""<script><![CDATA[
     svg.setAttribute('viewBox', [at.x, at.y, at.width, at.height].join(' '));
   }
   const fit = () => Math.min(innerWidth / all.width, innerHeight / all.height);
-  function show(scale) {  /* the top of the picture, in the middle */
-    const width = innerWidth / scale, height = innerHeight / scale;
-    set({ x: all.x + (all.width - width) / 2, y: all.y + Math.min(0, (all.height - height) / 2), width, height });
+  function show(scale) {  /* where there is no room for all: the top of a tall picture, the left of a wide one */
+    const width = innerWidth / scale, height = innerHeight / scale, wide = all.width > all.height;
+    const [across, down] = [(all.width - width) / 2, (all.height - height) / 2];
+    const x = wide ? Math.min(0, across) : across, y = wide ? down : Math.min(0, down);
+    set({ x: all.x + x, y: all.y + y, width, height });
   }
   const where = e => ({ x: at.x + at.width * e.clientX / innerWidth, y: at.y + at.height * e.clientY / innerHeight });
   addEventListener('wheel', e => {

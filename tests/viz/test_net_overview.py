@@ -81,6 +81,7 @@ def test_layers_of_two_phases_that_make_one_blob():
             "inception_3a",
             ["1x1", "3x3_reduce", "3x3", "5x5_reduce", "5x5", "pool", "pool_proj", "output"],
         ),
+        ("cifar10_resnet-1001", 0, "group0_block0", ["conv0", "conv1", "conv2", "proj", "sum"]),
         ("resnet-50", 16, "res2a", ["branch1", "branch2a", "branch2b", "branch2c", "res2a"]),
     ],
 )

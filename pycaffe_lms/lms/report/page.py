@@ -204,11 +204,11 @@ def _totals(plan: Plan) -> str:
     carried = human_bytes(sum(map(plan.copied, plan.carried_over)))
     groups: dict[str, list[tuple[str, ...]]] = {
         "Memory": [
-            ("device memory for managed buffers", size["arena_bytes"]),
+            ("device memory", size["arena_bytes"]),
             ("needed at once, at most", size["live_bytes"]),
             ("lost between buffers", f"{found['packing_loss']:.1%}"),
             ("host memory for copies", size["host_bytes"]),
-            ("host memory without shared slots", size["host_bytes_unshared"]),
+            ("host memory, if not shared", size["host_bytes_unshared"]),
         ],
         "Copies per run": [
             ("in", f"{size['bytes_in']} in {found['copies_in']} copies"),
@@ -218,10 +218,10 @@ def _totals(plan: Plan) -> str:
         ],
         "Buffers": [
             ("managed", counted["managed"]),
-            ("neither copied nor computed again", counted["stay"]),
+            ("always on the device", counted["stay"]),
             ("copied", counted["copied"]),
             ("copied in 16 bits (lossy)", counted["lossy"]),
-            ("computed again (rematerialized)", counted["recomputed"]),
+            ("computed again", counted["recomputed"]),
             ("dropped at least once", counted["dropped"]),
         ],
         "Plan": [
