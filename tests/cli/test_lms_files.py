@@ -144,6 +144,27 @@ def test_plan_writes_a_page_of_predictions(folder, capsys):
     assert "is not written" in capsys.readouterr().out and not path.exists()
 
 
+def test_a_page_for_several_budgets(folder, capsys):
+    """The budgets are less than the 79.5 KiB that the net takes without LMS; see the test below."""
+    path = folder / "p.html"
+    argv = ["plan", "-model", str(folder / "net.prototxt"), "-lms", "1", "-lms_budget", "60KB", "-summary"]
+    assert main([*argv, "-report", str(path), "-report_budgets", "1KB, 70KB,55KB,60KB"]) == 0
+    said = capsys.readouterr().out
+    assert f"{path} does not show 1.0 KiB: the net does not fit" in said
+    page = Page(path.read_text())
+    assert len(page.all("section", **{"class": "plan"})) == 3  # 60 KB once
+    assert list(dict.fromkeys(t for t in page.texts["dd"] if t in ("55.0 KiB", "60.0 KiB", "70.0 KiB"))) == [
+        "55.0 KiB",
+        "60.0 KiB",
+        "70.0 KiB",
+    ]
+    assert [a["value"] for a in page.all("input")] == ["1"]
+    assert main([*argv, "-report_budgets", "1KB"]) == 2
+    assert "-report_budgets needs a page" in capsys.readouterr().err
+    assert main([*argv, "-report", str(path), "-report_budgets", "1 elephant"]) == 2
+    assert "-report_budgets" in capsys.readouterr().err
+
+
 def test_what_fits_without_has_statistics_but_no_plan_to_show(folder):
     """Nothing is copied, nothing lossy, and no file of plans written that a run with copies would replay."""
     argv = ["-backend", "sim", "-lms", "100000", "-lms_budget", "82KB", "-lms_compress", "fp16"]  # 79.5 without LMS

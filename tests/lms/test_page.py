@@ -23,7 +23,7 @@ from pycaffe_lms.lms.report.page import Contents, render
 
 from .test_account import timed_plan
 
-VOID = {"meta", "rect", "polygon", "line"}  # closed where they open, or never
+VOID = {"meta", "rect", "polygon", "line", "input", "br"}  # closed where they open, or never
 NASTY = "a\"><script>alert('x')</script>&amp;\x00\N{SNOWMAN}"
 
 
@@ -262,6 +262,33 @@ def test_five_colours_that_everybody_tells_apart(dark):
     paper = light(values["paper"])
     for color in colors:
         assert max(light(color), paper) / min(light(color), paper) >= 3  # what WCAG 2.1 asks of graphics
+
+
+def test_a_slider_chooses_among_budgets():
+    plan, times = timed_plan(3)
+    budgets = [30 << 10, 20 << 10, 40 << 10]
+    pages = [
+        contents(plan, dataclasses.replace(times, seconds=times.seconds + k), budget=b) for k, b in enumerate(budgets)
+    ]
+    page = Page(render(*pages))
+    assert len(page.all("section", **{"class": "plan"})) == 3 and len(page.all("polygon")) % 3 == 0
+    (slider,) = page.all("input")
+    assert (slider["type"], slider["min"], slider["max"], slider["value"]) == (
+        "range",
+        "0",
+        "2",
+        "1",
+    )  # the first, 30 KiB
+    assert [t for t in page.texts["span"] if t in ("20.0 KiB", "30.0 KiB", "40.0 KiB")] == [
+        *("20.0 KiB", "30.0 KiB", "40.0 KiB"),
+    ]
+    assert [t for t in page.texts["dd"] if t.endswith("0.0 KiB") and t[0] in "234"] == [
+        "20.0 KiB",
+        "30.0 KiB",
+        "40.0 KiB",
+    ]
+    assert sum(t.startswith("{") for t in page.texts["script"]) == 3
+    assert Page(render(pages[0])).all("input") == []
 
 
 def test_names_are_escaped_everywhere():

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ...errors import CaffeError, UsageError
+from ...errors import CaffeError, UsageError, human_bytes
 from ...formats.atomic import atomic_write
 from ...formats.prototxt.parser import read_net
 from ...lms.config import parse_size
@@ -74,6 +74,12 @@ def build_parser() -> flags.Parser:
         help="totals only: no table of steps, no search for the largest batch unless -json asks",
     )
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
+    p.add_argument(
+        "--report_budgets",
+        default="",
+        metavar="SIZES",
+        help="comma list of budgets that are planned for too, such as 1GB,2GB: a slider on the page chooses one",
+    )
     p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
     flags.add_state(p)
     flags.add_device(p, _GPU, budget=("--budget",))
@@ -87,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     lms = flags.lms_config(args)
     for path, flag in ((args.report, "-report"), (args.json, "-json")):
         flags.check_place(path, flag)
+    if _sizes(args.report_budgets) and not args.report:
+        raise UsageError("-report_budgets needs a page", fix="add -report page.html")
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
     make = partial(
@@ -124,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         _print(["", *text.step_table(found.plan, found.times, found.steps)])
     _write(args, numbers)
     if args.report:
-        _write_report(found, title, args.report, nets.capacity)
+        _write_report(nets, found, title, args)
     if found.refused is not None:
         raise found.refused
     return 0
@@ -183,13 +191,25 @@ def _write(args: argparse.Namespace, numbers: plan_text.Numbers) -> None:
         print(f"wrote {args.json}")
 
 
-def _write_report(found: Outcome, title: str, path: str, capacity: int) -> None:
-    """Write -report."""
+def _write_report(nets: Nets, found: Outcome, title: str, args: argparse.Namespace) -> None:
+    """Write -report, with plans for -report_budgets."""
     if found.plan is None:
-        print(f"{path} is not written: there is no plan")
+        print(f"{args.report} is not written: there is no plan")
         return
-    remark = f"{title}. All times are predictions; nothing ran."
     heading = f"Large Model Support: {found.net.name or title}"
-    contents = page_contents(found.net, heading, found.plan, remark=remark, budget=capacity)
-    lms_files.write_page(path, contents)
-    print(f"wrote {path}")
+    remark = f"{title}. All times are predictions; nothing ran."
+    pages = [page_contents(found.net, heading, found.plan, remark=remark, budget=nets.capacity)]
+    for size in _sizes(args.report_budgets):
+        other = nets.with_memory(replace(nets.lms, budget=size), _machine(args.gpu, size))
+        planned = other.outcome()
+        if planned.plan is None or planned.refused is not None:
+            why = "the net does not fit" if planned.refused else "nothing is copied or computed again"
+            print(f"{args.report} does not show {human_bytes(size)}: {why}")
+        elif size != nets.capacity:
+            pages.append(page_contents(planned.net, heading, planned.plan, remark="", budget=other.capacity))
+    lms_files.write_page(args.report, *pages)
+    print(f"wrote {args.report}")
+
+
+def _sizes(text: str) -> list[int]:
+    return sorted({parse_size(size.strip(), "-report_budgets") for size in text.split(",") if size.strip()})

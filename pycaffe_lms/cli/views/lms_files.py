@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 WARM = 3  # iterations before one is recorded: kernels are built, convolutions chosen
 
 
-def write_page(path: str, contents: Contents) -> None:
-    """Write a plan's page, whole or not at all."""
-    atomic_write(path, render(contents).encode(), error=CaffeError)
+def write_page(path: str, *contents: Contents) -> None:
+    """Write the page of a plan, or of several for different budgets, whole or not at all."""
+    atomic_write(path, render(*contents).encode(), error=CaffeError)
 
 
 class LmsFiles:

@@ -6,6 +6,7 @@ The device is the simulated one with the memory of a GPU that the user names; `l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,6 +110,12 @@ class Nets:
         self._shape, self._python = shape, python
         self._layers = shapes.layers_in_state(self.message, self.phase, level, stages)
         self.batch = batches.batch_of(self.message, self._layers)
+
+    def with_memory(self, lms: LMSConfig, machine: Machine) -> Nets:
+        """Return the same, to be planned with other settings of memory."""
+        other = copy(self)
+        other.lms, other.machine = lms, machine
+        return other
 
     @property
     def capacity(self) -> int:

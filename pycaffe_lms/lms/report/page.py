@@ -1,7 +1,7 @@
 """Write a plan as one HTML page: memory over an iteration, the streams, costs of layers, and totals. Pure.
 
-`render` fills `page.html`, which has the style and the script, with numbers from `layer_costs.py` and charts from
-`page_charts.py`. The page is self-contained and its policy forbids loading anything. Names are escaped.
+`render` fills `page.html`, which has the style and the script, with a `section.html` for each plan. Numbers come from
+`layer_costs.py`, charts from `page_charts.py`. The page is self-contained, and its policy forbids loading anything.
 """
 
 from __future__ import annotations
@@ -56,25 +56,50 @@ class Contents:
 
 
 @cache
-def _template() -> Template:
-    return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+def _template(name: str) -> Template:
+    return Template(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def render(c: Contents) -> str:
-    """Return the page as HTML."""
+def render(first: Contents, *others: Contents) -> str:
+    """Return the page as HTML. With others, plans of the same net for other budgets, it has a slider, by budget.
+
+    Title, remark and the plan shown at the beginning are those of the first.
+    """
+    plans = sorted((first, *others), key=lambda c: c.budget or 0)
+    return _template("page.html").substitute(
+        title=plain(first.title),
+        remark=plain(first.remark),
+        slider=_slider(plans, plans.index(first)) if others else "",
+        plans="".join(map(_section, plans)),
+    )
+
+
+def _slider(plans: Sequence[Contents], value: int) -> str:
+    texts = (
+        f'<span style="left:{100 * i / (len(plans) - 1):.1f}%">{human_bytes(c.budget or 0)}<br>'
+        f"{duration(c.times.seconds)}, {human_bytes(c.plan.bytes_in)} in</span>"
+        for i, c in enumerate(plans)
+    )
+    return (
+        f'<div class="slider"><label>budget<input type="range" min="0" max="{len(plans) - 1}" value="{value}"></label>'
+        f"<div>{''.join(texts)}</div></div>"
+    )
+
+
+def _section(c: Contents) -> str:
+    """Return what the page has about one plan."""
     shown, run = device_times(c.plan, c.times), c.measured
     held = occupancy(c.plan, shown, c.kinds, POINTS)
     seconds = max(shown.seconds, device_times(run.plan, run.times).seconds if run else 0.0)
     top = charts.chart_top(held, c.fixed, c.budget)
-    layers = [
-        charts.layer_spans(p, t, seconds) for p, t in [(c.plan, c.times), *([(run.plan, run.times)] if run else [])]
-    ]
-    return _template().substitute(
-        title=plain(c.title),
-        remark=plain(c.remark),
+    timed = [(c.plan, c.times), *([(run.plan, run.times)] if run else [])]
+    looks = {
+        "in" if mark.look == "out" else mark.look for plan, times in timed for mark in charts.marks_of(plan, times)
+    }
+    return _template("section.html").substitute(
         facts=_facts([*_plan_facts(c), *c.facts]),
         memory_key=_memory_key(c, held, top),
-        streams_key=_key(_STREAMS),
+        streams_key=_key((look, text) for look, text in _STREAMS if look in looks),
         phases=_phases(c.plan, c.times, seconds),
         bytes="".join(
             f'<span style="top:{100 * (1 - nbytes / top):.2f}%">{text}</span>'
@@ -86,7 +111,7 @@ def render(c: Contents) -> str:
         measured=_measured(run, seconds) if run else "",
         table=_table(layer_costs(c.plan, c.times, run.times if run else None), run.how if run else ""),
         totals=_totals(c.plan),
-        data=_data(c.fixed, held, seconds, layers),
+        data=_data(c.fixed, held, seconds, [charts.layer_spans(plan, times, seconds) for plan, times in timed]),
     )
 
 
@@ -101,7 +126,7 @@ def _plan_facts(c: Contents) -> list[tuple[str, ...]]:
         ("device memory used", used, f"{human_bytes(plan.arena_bytes)} of it for managed buffers"),
         ("copied in", human_bytes(plan.bytes_in), f"the link is busy for {duration(times.busy_in)}"),
         ("copied out", human_bytes(plan.bytes_out), f"the link is busy for {duration(times.busy_out)}"),
-        ("steps", str(len(plan.program.steps)), f"{plan.rematerialized} of them run again to save memory"),
+        ("steps", str(len(plan.program.steps)), f"{plan.rematerialized or 'none'} of them run again to save memory"),
     ]
 
 

@@ -90,7 +90,7 @@ def memory_chart(held: Occupancy, fixed: Sequence[tuple[str, int]], seconds: flo
         y = _y(budget, top)
         paths.append(f'<line class="budget" x1="0" x2="{TICKS}" y1="{y}" y2="{y}"/>')
     return (
-        f'<svg class="zooms" id="memory" viewBox="0 0 {TICKS} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'<svg class="zooms memory" viewBox="0 0 {TICKS} {HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="device memory over an iteration">{"".join(paths)}</svg>'
     )
 
