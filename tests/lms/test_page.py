@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 import re
 from html.parser import HTMLParser
 
@@ -199,6 +200,28 @@ def test_host_work_beside_a_copy_stays_on_the_axis():
     clock = {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 3, 6: 4, 7: 5, 9: 5, 10: 6}
     assert shown.start == tuple(clock[a] for _, a, _ in wanted)
     assert shown.end == tuple(clock[b] for _, _, b in wanted) and shown.seconds == clock[10]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_clock_of_the_device_second_by_second(seed):
+    """A second passes unless the host works in it and nothing else does."""
+    chance = random.Random(seed)
+    plan, times = timed_plan(0)
+    step = next(op for op in plan.ops if op.kind is OpKind.COMPUTE)
+    cuts = sorted(chance.sample(range(41), 10))
+    spans = [(OpKind.HOST, a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=True)]
+    spans += [(OpKind.COMPUTE, a, a + chance.randrange(9)) for a in chance.choices(range(32), k=chance.randrange(6))]
+    plan = dataclasses.replace(
+        plan, ops=tuple(dataclasses.replace(step, id=k, kind=kind) for k, (kind, _, _) in enumerate(spans))
+    )
+    start, end = (tuple(float(span[i]) for span in spans) for i in (1, 2))
+    shown = device_times(plan, dataclasses.replace(times, start=start, end=end, seconds=41.0))
+    clock = [0]
+    for second in range(41):
+        at_work = {kind for kind, a, b in spans if a <= second < b}
+        clock.append(clock[-1] + (at_work != {OpKind.HOST}))
+    assert shown.start == tuple(clock[a] for _, a, _ in spans) and shown.end == tuple(clock[b] for _, _, b in spans)
+    assert shown.seconds == clock[41]
 
 
 # Colours as people see them who lack one kind of cones: matrices of Machado, Oliveira and Fernandes (2009), linear RGB.
