@@ -72,7 +72,7 @@ PURE = [
     ),
     "lms.planner.optimise",
     *(f"lms.remat.{n}" for n in ("candidates", "cost", "requested")),
-    *(f"lms.report.{n}" for n in ("layer_costs", "page", "page_charts", "text")),
+    *(f"lms.report.{n}" for n in ("device_time", "layer_costs", "page", "page_charts", "text")),
     *("lms.runtime.counters", "net.build.filter", "net.build.splits"),
     *(f"solvers.{n}" for n in ("lr_policy", "rules", "settings")),
 ]

@@ -19,7 +19,8 @@ from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step, layer_of
 from pycaffe_lms.lms.report import page_charts
-from pycaffe_lms.lms.report.layer_costs import KINDS, device_times
+from pycaffe_lms.lms.report.device_time import device_times
+from pycaffe_lms.lms.report.layer_costs import KINDS
 from pycaffe_lms.lms.report.page import Contents, render
 
 from .test_account import timed_plan

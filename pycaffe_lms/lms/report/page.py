@@ -19,7 +19,8 @@ from ..cost.timing import MeasuredRun, PlanTimes
 from ..plan.plan import Plan
 from ..plan.statistics import plan_statistics
 from . import page_charts as charts
-from .layer_costs import KINDS, LayerCost, Occupancy, device_times, layer_costs, occupancy
+from .device_time import device_times
+from .layer_costs import KINDS, LayerCost, Occupancy, layer_costs, occupancy
 from .page_charts import TICKS, duration, plain
 
 POINTS = 2000  # most points of the memory chart

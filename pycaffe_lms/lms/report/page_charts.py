@@ -1,7 +1,7 @@
 """Draw the charts of a plan's page as SVG: memory over an iteration, and the streams as a timeline. Pure.
 
 Charts are stretched to the page's width, so they contain no text: labels are beside them. In all charts X is the
-device's time (`layer_costs.device_times`) in TICKS per run, so that the page can zoom them together.
+device's time (`device_time.py`) in TICKS per run, so that the page can zoom them together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ...errors import human_bytes
 from ..cost.timing import PlanTimes
 from ..plan.plan import Op, OpKind, Plan
 from ..program import layer_of
-from .layer_costs import KINDS, Occupancy, device_times
+from .device_time import device_times
+from .layer_costs import KINDS, Occupancy
 
 TICKS = 100_000
 HEIGHT = 1000  # of the memory chart, in its own units
