@@ -22,8 +22,11 @@ _HEAD = f"""# Export to ONNX
 
 Written by tools/gen_onnx_docs.py; do not edit.
 
-    pip install 'pycaffe-lms[onnx]'
-    pycaffe-lms export_onnx -model deploy.prototxt -weights net.caffemodel -o net.onnx
+<!-- not run: the model is yours -->
+```bash
+pip install 'pycaffe-lms[onnx]'
+pycaffe-lms export_onnx -model deploy.prototxt -weights net.caffemodel -o net.onnx
+```
 
 or, from Python, `caffe.export_onnx(net, "net.onnx")` for a net of phase TEST, on whatever device it is.
 

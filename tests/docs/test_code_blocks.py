@@ -1,0 +1,92 @@
+"""Every code block of README and docs runs, on the CPU or the simulated device, or says why it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter
+
+from .pages import PAGES, ROOT, RUN, SHOWN, WRITTEN_BY_TOOLS, blocks_of, name_of
+
+BY_HAND = [page for page in PAGES if page.name not in WRITTEN_BY_TOOLS]
+RUNNER = Path(__file__).with_name("run_blocks.py")
+
+
+def to_run(page, long):
+    blocks = [b for b in blocks_of(page) if b.language in RUN and not b.not_run]
+    return [b for b in blocks if long or not b.long]
+
+
+def run(page, blocks, folder):
+    """Run blocks in a folder that has what a checkout has: models and the small net."""
+    shutil.copytree(ROOT / "models", folder / "models")
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "small_net.prototxt", folder / "docs")
+    command = folder / "bin" / "pycaffe-lms"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pycaffe_lms "$@"\n')
+    command.chmod(0o755)
+    todo = folder / "blocks.json"
+    todo.write_text(json.dumps([(b.language, b.text, b.line, name_of(page)) for b in blocks]))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    return subprocess.run([sys.executable, RUNNER, todo], cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=name_of)
+def test_every_block_has_a_language(page):
+    wrong = [b.line for b in blocks_of(page) if b.language not in RUN + SHOWN]
+    assert not wrong, f"{name_of(page)}: blocks at lines {wrong} need one of {', '.join(RUN + SHOWN)}"
+
+
+@pytest.mark.parametrize("page", [p for p in BY_HAND if to_run(p, long=False)], ids=name_of)
+def test_blocks_run(page, tmp_path):
+    done = run(page, to_run(page, long=False), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", [p for p in BY_HAND if any(b.long for b in to_run(p, long=True))], ids=name_of)
+def test_blocks_run_the_long_ones_too(page, tmp_path):
+    done = run(page, to_run(page, long=True), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    if page.name == "README.md":
+        assert "equal to the last bit" in done.stdout
+        said = next(b.text for b in blocks_of(page) if b.language == "text").splitlines()
+        assert said[-1] in done.stdout and said[0] in done.stderr
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=name_of)
+def test_every_prototxt_is_a_net_or_a_solver(page):
+    for block in blocks_of(page):
+        if block.language == "prototxt" and not block.not_run:
+            try:
+                text_format.Parse(block.text, NetParameter())
+            except text_format.ParseError:
+                text_format.Parse(block.text, SolverParameter())
+
+
+def test_a_block_that_fails_is_named(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\n\n```bash\ntrue\nfalse\n```\n")
+    blocks = [[b.language, b.text, b.line, "page.md"] for b in blocks_of(page)]
+    (tmp_path / "b.json").write_text(json.dumps(blocks))
+    done = subprocess.run([sys.executable, RUNNER, tmp_path / "b.json"], capture_output=True, text=True)
+    assert done.returncode != 0 and "page.md:6: exit code 1" in done.stderr
+
+
+def test_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: a reason -->\n```bash\na\n```\n\n<!-- long: b -->\n```bash\nb\n```\n\n    c\n")
+    a, b, c = blocks_of(page)
+    assert (a.not_run, a.long, a.line) == ("a reason", False, 3)
+    assert (b.not_run, b.long) == ("", True)
+    assert (c.language, c.text) == ("", "c\n")
