@@ -21,7 +21,7 @@ from pycaffe_lms.cli.catalogue import module_of  # noqa: E402
 FILE, SPEED = ROOT / "README.md", ROOT / "docs" / "speed.md"
 FLAGS = ("solver", "weights", "resume", "gpu", "backend", "math", "lms", "lms_budget", "lms_recompute", "lms_split")
 MODEL, BATCH = "resnet-152", "256"
-# (budget in GiB, the column "who" of docs/speed.md, how that is said here)
+# (budget in GiB, the mode in docs/speed.md, how that is said here)
 ROWS = (
     ("16.0", "torch:memory", "PyTorch 2.11, channels-last, in memory"),
     ("16.0", "memory", "pycaffe-lms, in memory"),

@@ -23,7 +23,7 @@ def markdown(results: list[dict]) -> str:
         "net",
         "budget GiB",
         "batch",
-        "who",
+        "mode",
         "ms",
         "images/s",
         "in GiB",
@@ -59,7 +59,7 @@ def read_markdown(text: str) -> list[dict]:
     results, inside = [], False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        if cells[:4] == ["net", "budget GiB", "batch", "who"]:
+        if cells[:4] == ["net", "budget GiB", "batch", "mode"]:
             inside = True
         elif inside and len(cells) > 5 and cells[0] != "---":
             budget = None if cells[1] == "-" else round(float(cells[1]) * GIB)
