@@ -227,8 +227,10 @@ def memory_picture(found: Outcome, budget: int) -> str:
 
     starts = [0.0, *ends[:-1]]
     gib = 1 << 30
-    title = "GPU memory during one training iteration: ResNet-152, batch 256 (planned for an H200)"
+    title = "GPU memory during one training iteration of ResNet-152, batch 256"
+    under = f"as planned for an {GPU.upper()} with -lms auto -lms_budget {LARGE[2]}"
     out = [_open(width, 420, title), f'<text x="{left}" y="26" class="t">{title}</text>']
+    out.append(f'<text x="{left}" y="45" class="s">{under}</text>')
     for step in range(0, int(most) + 1, 10):
         line = f'x1="{left}" x2="{width - 20}" y1="{y(step * gib):.1f}" y2="{y(step * gib):.1f}"'
         out.append(f'<line {line} class="g"/>')

@@ -79,6 +79,23 @@ def test_every_field_of_a_solver_is_described():
     assert all(said for _, said in rows)
 
 
+def _rows(columns):
+    """Rows of docs/speed.md with as many columns, cell by cell."""
+    lines = [line.strip("|").split("|") for line in (DOCS / "speed.md").read_text().splitlines() if line[:1] == "|"]
+    return [[cell.strip() for cell in line] for line in lines if len(line) == columns]
+
+
+def test_what_to_expect_is_what_was_measured():
+    """Shares of the speed in memory, and predictions, against the tables of docs/speed.md."""
+    text = (DOCS / "performance.md").read_text()
+    ms = {(r[1], r[3]): float(r[4]) for r in _rows(12) if r[0] == "resnet-152" and r[2] == "256" and r[4][0].isdigit()}
+    for share, budget in re.findall(r"(\d+)% (?:of that speed )?in (\d+) GB", " ".join(text.split())):
+        assert round(100 * ms["16.0", "memory"] / ms[f"{budget}.0", "auto"]) == int(share)
+    flags = ("in core", "`-lms")
+    ratios = [float(r[5]) for r in _rows(6) if r[0].startswith(("resnet", "unet")) and r[2].startswith(flags)]
+    assert len(ratios) > 20 and all(0.895 <= ratio <= 1.105 for ratio in ratios)
+
+
 def test_supported_lists_every_layer_once():
     layer_class("ReLU")  # registers every type
     text = (DOCS / "supported.md").read_text().partition("\n## Everything else")[0]
