@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pycaffe_lms as caffe
 from pycaffe_lms.layers.registry import LAYERS, layer_class
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
 from pycaffe_lms.solvers.lr_policy import POLICIES, learning_rate
@@ -102,6 +103,13 @@ def test_supported_lists_every_layer_once():
     rows = re.findall(r"^\| [\w ]+ \| (`.*) \|$", text, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(named) == sorted(set(LAYERS))
+
+
+def test_every_public_name_is_in_the_python_reference():
+    """`caffe.io`, `caffe.layers` and their like are modules or makers of names: told of by their short names."""
+    text = (DOCS / "python_api.md").read_text()
+    for name in set(caffe.__all__) - {"_caffe", "__version__", "proto"}:
+        assert f"pycaffe_lms.{name}\n" in text or f"`caffe.{name}`" in text, name
 
 
 def test_every_extra_is_on_the_page_of_installation():
