@@ -87,6 +87,7 @@ def columns(plan: Plan) -> list[Column]:
         ops.setdefault(op.step, []).append(op)
     held = [op.placed.buffer for op in plan.carried_over]  # the iteration before left them in place
     left = {op.id for op in plan.carried_over}
+    ends = {b: op.id for op in plan.ops for b in op.frees if b in held}  # they are still in place after their last step
     found = []
     for s, step in enumerate(plan.program.steps):
         into, out, made, gone, reused = [], [], [], [], set()
@@ -99,7 +100,7 @@ def columns(plan: Plan) -> list[Column]:
             elif op.kind is OpKind.COMPUTE:
                 reused = {old for old, _ in op.inplace_reuses}
                 made += [p.buffer for p in op.births]
-                gone += [*op.frees, *op.drops]
+                gone += [b for b in (*op.frees, *op.drops) if ends.get(b) != op.id]
         now = [*held, *into, *(b for b in made if b not in held)]
         found.append(
             Column(
