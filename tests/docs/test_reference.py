@@ -112,6 +112,12 @@ def test_every_public_name_is_in_the_python_reference():
         assert f"pycaffe_lms.{name}\n" in text or f"`caffe.{name}`" in text, name
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/supported.md"])
+def test_the_number_of_models_is_that_of_their_folders(page):
+    [number] = re.findall(r"\[(\d+) models\]", (ROOT / page).read_text())
+    assert int(number) == len(list((ROOT / "models").glob("*/README.md")))
+
+
 def test_every_extra_is_on_the_page_of_installation():
     project = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2]
     extras = re.findall(r"^([a-z0-9]+) = ", project.partition("\n[")[0], re.MULTILINE)
