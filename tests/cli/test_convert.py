@@ -140,7 +140,11 @@ def test_convert_mnist_data(tmp_path, said):
     code, err = said("convert_mnist_data", "i", "l.gz", "db")
     assert code == 0 and "A total of 5 items." in err and "Rows: 3 Cols: 4" in err
     assert labels("db") == {b"%08d" % k: k for k in range(5)}
-    assert said("convert_mnist_data", "i", "l.gz", "db")[0] == 1
+    code, err = said("convert_mnist_data", "i", "l.gz", "db")
+    assert code == 0 and "db is there already: 5 records" in err
+    (tmp_path / "l").write_bytes(idx_bytes(np.arange(1, 6, dtype=np.uint8)))
+    code, err = said("convert_mnist_data", "i", "l", "db")
+    assert code == 1 and "db: is there already" in err and "-overwrite" in err
     assert said("convert_mnist_data", "i", "l.gz", "db", "-overwrite")[0] == 0
     code, err = said("convert_mnist_data", "l.gz", "i", "other")
     assert code == 1 and "l.gz" in err and "fix" in err

@@ -107,9 +107,31 @@ def test_pictures_left_out_existing_databases_and_no_val(tree, capsys):
     assert "1 of 6 pictures could not be read" in said.err and "no folder val" in said.err
     found, _ = contents("data/ilsvrc12/pets_train_lmdb")
     assert len(found) == 5 and not (tree / "data" / "ilsvrc12" / "pets_val_lmdb").exists()
-    assert dataset("-name", "pets") == 1
-    assert "pets_train_lmdb: exists already" in capsys.readouterr().err
+    assert dataset("-name", "pets", "-encoded") == 0
+    said = capsys.readouterr().err
+    assert "pets_train_lmdb is there already: 5 records, 1 pictures left out; 5 were compared" in said
+    assert dataset("-name", "pets") == 1  # not encoded
+    said = capsys.readouterr().err
+    assert "pets_train_lmdb: is there already, but" in said and "-overwrite" in said
     assert dataset("-name", "pets", "-overwrite") == 0
+
+
+def test_a_second_run_writes_nothing_and_sees_other_pictures(tree, capsys):
+    assert dataset() == 0
+    written = {p: p.stat().st_mtime_ns for p in (tree / "data").rglob("*") if p.is_file() and p.name != "lock.mdb"}
+    capsys.readouterr()
+    assert dataset() == 0
+    said = capsys.readouterr()
+    assert said.err.count("is there already") == 2 and "mean: data/ilsvrc12/imagenet_mean.binaryproto" in said.out
+    assert {p: p.stat().st_mtime_ns for p in written} == written
+    assert cv2.imwrite(str(tree / "in" / "val" / "ape" / "0.png"), np.full((5, 9, 3), 77, np.uint8))
+    assert dataset() == 1
+    said = capsys.readouterr().err
+    assert "ilsvrc12_val_lmdb: is there already, but" in said and "ape/0.png, is another one" in said
+    (tree / "in" / "val" / "ape" / "1.png").write_bytes((tree / "in" / "val" / "ape" / "0.png").read_bytes())
+    assert dataset() == 1
+    said = capsys.readouterr().err
+    assert "val.txt: exists already and says something else" in said and "-overwrite" in said
 
 
 def test_the_shorter_side_keeps_the_proportions(tree):

@@ -1,6 +1,7 @@
 """The built-in digits, and MNIST and CIFAR-10 as databases."""
 
 import gzip
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import pycaffe_lms.data.sets.datasets as datasets
 from pycaffe_lms.data.database.datum import decode_datum
 from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.data.database.open import open_database
 from pycaffe_lms.data.sets.datasets import (
     DATASETS,
@@ -72,9 +74,63 @@ def test_make_digits(tmp_path):
     assert rows.sum() == 297
     per_class = np.bincount(labels[rows])
     assert abs(per_class / np.array(COUNTS) - 297 / 1797).max() < 0.005
-    with pytest.raises(DataError, match="exists already"):
-        make_digits(tmp_path / "out")
-    make_digits(tmp_path / "out", overwrite=True)
+
+
+def damage_a_value(path):
+    """Change one pixel inside a record."""
+    file = path / "data.mdb"
+    content = bytearray(file.read_bytes())
+    with LMDBSource(path) as source:
+        value = next(v for k, v in source.records() if k == b"00000200")
+    content[content.index(value) + len(value) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(path):
+    file = path / "data.mdb"
+    file.write_bytes(file.read_bytes()[:40_000])
+
+
+def one_record_less(path):
+    with LMDBSource(path) as source:
+        records = list(source.records())[:-1]
+    write_lmdb(path, records, overwrite=True)
+
+
+def test_digits_that_are_there_stay_as_they_are(tmp_path, caplog):
+    caplog.set_level("INFO")
+    paths = make_digits(tmp_path)
+    before = [(path / "data.mdb").stat() for path in paths.values()]
+    assert make_digits(tmp_path) == paths
+    assert [(path / "data.mdb").stat()[:9] for path in paths.values()] == [stat[:9] for stat in before]
+    said = [r.getMessage() for r in caplog.records if "is there already" in r.getMessage()]
+    assert said == [
+        f"{paths[p]} is there already: {n} records, all as they should be." for p, n in (("train", 1500), ("test", 297))
+    ]
+    shutil.rmtree(paths["test"])  # what is missing is made
+    assert len(contents(make_digits(tmp_path)["test"])[0]) == 297
+
+
+@pytest.mark.parametrize("spoil", [damage_a_value, cut, one_record_less])
+def test_digits_that_are_damaged_or_others_are_an_error(tmp_path, spoil):
+    path = make_digits(tmp_path)["test"]
+    spoil(path)
+    damaged = (path / "data.mdb").read_bytes()
+    with pytest.raises(DataError, match="digits_test_lmdb") as error:
+        make_digits(tmp_path)
+    assert "-overwrite" in error.value.fix and (path / "data.mdb").read_bytes() == damaged
+    make_digits(tmp_path, overwrite=True)
+    assert make_digits(tmp_path)["test"] == path and len(contents(path)[0]) == 297
+
+
+def test_mnist_and_cifar_that_are_there_stay_unless_their_files_are_others(tmp_path):
+    small_mnist(tmp_path / "in")
+    first = make_mnist(tmp_path / "in", tmp_path)
+    assert make_mnist(tmp_path / "in", tmp_path) == first
+    images = tmp_path / "in" / "t10k-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-1] + b"\7")
+    with pytest.raises(DataError, match="mnist_test_lmdb: is there already, .*: record"):
+        make_mnist(tmp_path / "in", tmp_path)
 
 
 def test_digits_as_leveldb_hold_the_same(tmp_path):

@@ -156,8 +156,26 @@ def test_orientations_must_agree_or_be_turned(scans, capsys):
 
 def test_what_is_there_is_kept_unless_overwritten(scans, capsys):
     assert dataset("-list", "classes", "-out", "out") == 0
-    assert dataset("-list", "masks", "-out", "out") == 1
-    assert "out/train.txt: exists already" in capsys.readouterr().err
+    before = (scans / "out" / "train_0000.h5").stat().st_mtime_ns
+    assert dataset("-list", "classes", "-out", "out") == 0
+    said = capsys.readouterr()
+    assert f"{scans}/out/train.txt is there already: 5 volumes, 5 were compared." in said.err
+    assert said.out.splitlines()[-1] == f"train: {scans}/out/train.txt (1 files)"
+    assert (scans / "out" / "train_0000.h5").stat().st_mtime_ns == before
+    for argv in (["-list", "masks"], ["-list", "classes", "-file_size", "1"]):
+        assert dataset(*argv, "-out", "out") == 1
+        said = capsys.readouterr().err
+        assert "is there already, but it is not what would be written" in said and "-overwrite" in said
+    kept = (scans / "in" / "4.npy").read_bytes()
+    np.save(scans / "in" / "4.npy", volume(9))
+    assert dataset("-list", "classes", "-out", "out") == 1
+    assert "train_0000.h5: is there already, but it is not what would be written: 4.npy" in capsys.readouterr().err
+    (scans / "in" / "4.npy").write_bytes(kept)
+    (scans / "out" / "train_0000.h5").write_bytes(b"cut off")
+    assert dataset("-list", "classes", "-out", "out") == 1
+    said = capsys.readouterr().err
+    assert "not a readable HDF5 file" in said and "-overwrite" in said
+    assert dataset("-list", "classes", "-out", "out", "-overwrite") == 0
     assert HDF5Batches("out/train.txt", ["label"], 1).shapes == [(1,)]
     assert dataset("-list", "masks", "-out", "out", "-overwrite") == 0
     assert HDF5Batches("out/train.txt", ["label"], 1).shapes == [(1, 1, 2, 3, 4)]

@@ -15,6 +15,8 @@ from ..catalogue import COMMANDS
 from ..conversion import converter
 from ..progress import Progress
 
+_ABOUT = """Make the databases of a data set. What is there already and whole is left as it is; damaged or other
+databases are an error, unless -overwrite says to replace them."""
 OWN_FLAGS = {
     words.removeprefix("dataset "): command.what for words, command in COMMANDS.items() if words.startswith("dataset ")
 }
@@ -26,7 +28,7 @@ def build_parser() -> flags.Parser:
         name: f"{what}; flags: pycaffe-lms dataset {name} --help" for name, what in OWN_FLAGS.items()
     }
     listing = "\n".join(f"  {name:<15}{what}" for name, what in known.items())
-    p = converter("dataset", f"Make the databases of a data set.\n\ndata sets:\n{listing}")
+    p = converter("dataset", f"{_ABOUT}\n\ndata sets:\n{listing}")
     p.add_argument("name", choices=sorted(known), help="which data set, of the list above")
     p.add_argument("--from", dest="source", default=None, metavar="DIR", help="folder with the published files")
     p.add_argument("--out", default=None, metavar="DIR", help="folder to write to (default: data/NAME)")

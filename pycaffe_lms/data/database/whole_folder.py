@@ -93,7 +93,8 @@ def _check_target(target: Path, kind: DatabaseKind, overwrite: bool) -> None:
         return
     where = Where(file=str(target))
     if not overwrite:
-        raise DataError("exists already", where=where, fix="remove it, choose another name, or allow overwriting")
+        fix = "remove it, choose another name, or replace it with -overwrite (overwrite=True)"
+        raise DataError("exists already", where=where, fix=fix)
     if not (target / kind.marker).is_file() or target.is_symlink():
         raise DataError(f"is not {kind.name} folder, so it is not overwritten", where=where, fix="choose another name")
 

@@ -22,7 +22,7 @@ from ...errors import DataError, Where
 from ..database.datum import encode_datum
 from ..database.whole_folder import Record
 from ..transform.mean import MeanSum, save_mean
-from .conversion import Progress, random_pairs, told, write_database
+from .conversion import Progress, make_database, random_pairs, told
 from .raw_files import find_raw_file, open_labelled, read_cifar
 
 Labelled = Iterable[tuple[np.ndarray, int]]
@@ -73,7 +73,8 @@ def make_digits(
 
     Return {"train": path, "test": path}. `digits_test_rows` makes the split.
     backend: lmdb or leveldb, and the ending of the names.
-    Raises: DataError where a database exists (unless `overwrite`) or cannot be written.
+    A database that is there with these very records is left as it is, as with all data sets.
+    Raises: DataError where another or a damaged one is there (unless `overwrite`), or one cannot be written.
     """
     images, labels = load_digits()
     test = digits_test_rows(labels)
@@ -144,7 +145,7 @@ def convert_mnist_siamese(
 
     A record has two channels, two pictures drawn at random with replacement (a pair may be one picture twice), and
     label 1 where their labels agree, else 0. `seed` determines the pairs.
-    Raises: DataError for absent or damaged files, and as `write_database`.
+    Raises: DataError for absent or damaged files, and as `make_digits`.
     """
     images, labels = open_labelled(images_path, labels_path)
     pixels, digits = np.stack(list(images)), np.array(list(labels))
@@ -153,7 +154,7 @@ def convert_mnist_siamese(
         for number, (i, j) in enumerate(random_pairs(len(images), seed)):
             yield b"%08d" % number, encode_datum(pixels[[i, j]], int(digits[i] == digits[j]))
 
-    write_database(path, told(records(), len(images), progress), backend=backend, overwrite=overwrite)
+    make_database(path, told(records(), len(images), progress), backend=backend, overwrite=overwrite)
     return images.shape
 
 
@@ -250,4 +251,4 @@ def _write(
     serialized = (
         ((key_format % index).encode(), encode_datum(image, label)) for index, (image, label) in enumerate(records)
     )
-    write_database(path, told(serialized, count, progress), backend=backend, overwrite=overwrite)
+    make_database(path, told(serialized, count, progress), backend=backend, overwrite=overwrite)

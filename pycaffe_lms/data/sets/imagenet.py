@@ -15,10 +15,10 @@ from ...errors import DataError, Where
 from ...formats.atomic import atomic_write
 from ...formats.rawfile import open_text
 from ..feed.image_list import ImageList
-from ..transform.mean import save_mean
+from ..transform.mean import load_mean, save_mean
 from .conversion import Progress, shuffled
 from .database_mean import database_mean
-from .imageset import Converted, PictureForm, convert_imageset
+from .imageset import Converted, PictureForm, check_imageset, convert_imageset
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
 Line = tuple[str, int]
@@ -92,7 +92,7 @@ def write_lines(path: str | os.PathLike[str], lines: Sequence[str], *, overwrite
             raise DataError(
                 "exists already and says something else",
                 where=Where(file=os.fspath(path)),
-                fix="remove it, choose another folder, or allow overwriting",
+                fix="remove it, choose another folder, or replace it with -overwrite (overwrite=True)",
             )
     atomic_write(path, content, error=DataError)
 
@@ -118,6 +118,8 @@ def make_imagenet(
 ) -> tuple[dict[str, Path], Converted]:
     """Write lists, databases and the mean of pictures in a folder per class; return their paths and the counts.
 
+    What is there and whole is left as it is (`check_imageset`).
+
     Into `out_dir` go `synsets.txt`, `train.txt`, `val.txt`, NAME_train_BACKEND, NAME_val_BACKEND and, where `form` has
     a size, `imagenet_mean.binaryproto` of the training pictures.
 
@@ -127,7 +129,7 @@ def make_imagenet(
             folders of train, sorted).
         val_list: file with lines `name label` (default: val.txt in source_dir).
         seed: determines the order of records in both databases.
-    Raises: DataError for absent folders and lists, labels beyond the classes, and files that exist already.
+    Raises: DataError for absent folders and lists, labels beyond the classes, and files that are there and differ.
     """
     source, out = Path(source_dir), Path(out_dir)
     classes = _classes(source, synsets)
@@ -135,34 +137,26 @@ def make_imagenet(
     if (source / "val").is_dir():
         parts["val"] = _val_lines(source, classes, val_list)
     paths = {part: out / f"{name}_{part}_{backend}" for part in parts}
-    for path in paths.values():
-        if path.exists() and not overwrite:  # checked before the other one is written, which may take hours
-            raise DataError(
-                "exists already",
-                where=Where(file=str(path)),
-                fix="remove it, choose another name, or allow overwriting",
-            )
+    present = [part for part, path in paths.items() if os.path.lexists(path) and not overwrite]
     out.mkdir(parents=True, exist_ok=True)
     write_lines(out / "synsets.txt", classes, overwrite=overwrite)
     written = skipped = 0
-    for part, lines in parts.items():
-        listed = out / f"{part}.txt"
+    for part in sorted(parts, key=present.count, reverse=True):  # checks first: writing may take hours
+        lines, listed = parts[part], out / f"{part}.txt"
         write_lines(listed, [f"{file} {label}" for file, label in lines], overwrite=overwrite)
-        done = convert_imageset(
-            f"{source / part}{os.sep}",
-            ImageList(listed),
-            paths[part],
-            form,
-            order=shuffled(len(lines), seed),
-            backend=backend,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        what = f"{source / part}{os.sep}", ImageList(listed), paths[part], form
+        order = shuffled(len(lines), seed)
+        if part in present:
+            done = check_imageset(*what, order=order, backend=backend)
+        else:
+            done = convert_imageset(*what, order=order, backend=backend, overwrite=overwrite, progress=progress)
         written, skipped = written + done.written, skipped + done.skipped
     if form.size is not None:
-        mean, _ = database_mean(paths["train"], backend=backend, progress=progress)
         paths["mean"] = out / "imagenet_mean.binaryproto"
-        save_mean(paths["mean"], mean)
+        if "train" in present and paths["mean"].exists():
+            load_mean(paths["mean"])  # an error where it is damaged
+        else:
+            save_mean(paths["mean"], database_mean(paths["train"], backend=backend, progress=progress)[0])
     return paths, Converted(written, skipped)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..database.whole_folder import Record
 from ..feed.image_list import ImageList
 from ..transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
 from ..transform.workers import in_order
-from .conversion import Progress, write_database
+from .conversion import Progress, differs, open_present, say_present, spots, write_database
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +105,47 @@ def convert_imageset(
 
     write_database(path, told(), backend=backend, overwrite=overwrite)
     return Converted(**counts)
+
+
+def check_imageset(
+    root: str,
+    images: ImageList,
+    path: str | os.PathLike[str],
+    form: PictureForm,
+    *,
+    order: Sequence[int] | np.ndarray,
+    backend: str = "lmdb",
+) -> Converted:
+    """Check that the database `path` is what `convert_imageset` would write, and log that; return the counts.
+
+    It has a record for every picture that can be read; a hundred of them, evenly spaced, are made again and compared.
+    Raises: DataError for a damaged or another database.
+    """
+    with closing(open_present(path, backend)) as source:
+        count = len(source)
+        missing: set[int] = set()
+        if count != len(images):
+            missing = set(range(len(images))) - {_place(key) for key, _ in source.records()}
+        if count + len(missing) != len(images):
+            raise differs(path, f"{count} records for {len(images)} pictures")
+        for place in sorted(missing):
+            if _make(root, images, form, place, int(order[place])).record is not None:
+                raise differs(path, f"{images.paths[order[place]]} is not in it")
+        compared = spots(count)
+        for number in compared:
+            source.seek(number)
+            found = source.next()
+            place = _place(found[0])
+            if not 0 <= place < len(images) or found != _make(root, images, form, place, int(order[place])).record:
+                raise differs(path, f"record {number}, {found[0].decode(errors='replace')}, is another one")
+    left_out = f", {len(missing)} pictures left out" if missing else ""
+    say_present(path, f"{count} records{left_out}; {len(compared)} were compared with their pictures")
+    return Converted(count, len(missing))
+
+
+def _place(key: bytes) -> int:
+    """Return the place that a key begins with; -1 for a key of another kind."""
+    return int(key[:8]) if key[:8].isdigit() else -1
 
 
 def _records(

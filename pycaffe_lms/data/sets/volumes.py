@@ -23,10 +23,10 @@ import numpy as np
 
 from ...errors import DataError, MissingDependency, Where, human_bytes
 from ...formats.atomic import atomic_write
-from ...formats.hdf5_file import load_h5py, write_hdf5
+from ...formats.hdf5_file import load_h5py, open_hdf5, write_hdf5
 from ...formats.rawfile import open_text
 from ..transform.workers import in_order
-from .conversion import Progress
+from .conversion import Progress, differs, say_present, spots
 
 if TYPE_CHECKING:
     import h5py
@@ -225,8 +225,9 @@ def write_volumes(
         source: the list, named in errors.
         file_bytes: about the size of a file, which has at least one volume.
         canonical: as `read_volume`.
+    Where NAME.txt is there (and no `overwrite`), nothing is written: a hundred volumes, evenly spaced, are compared.
     Raises: DataError for a volume that cannot be read or differs in shape or orientation from the first, and where
-    NAME.txt is there already (unless `overwrite`); MissingDependency without h5py, or nibabel where it is needed.
+    files are there and differ; MissingDependency without h5py, or nibabel where it is needed.
     """
     load_h5py()
     out = Path(os.path.abspath(out_dir))
@@ -236,15 +237,13 @@ def write_volumes(
             "HDF5Data takes no spaces in paths", where=Where(file=str(listed)), fix="choose another folder or name"
         )
     if listed.exists() and not overwrite:
-        raise DataError(
-            "exists already", where=Where(file=str(listed)), fix="remove it, choose another name, or allow overwriting"
-        )
+        return [*_check_written(root, pairs, listed, source, file_bytes, canonical), listed]
     files: list[Path] = []
     with closing(_rows(root, pairs, source, canonical)) as rows:
         first = next(rows)
         out.mkdir(parents=True, exist_ok=True)
         listed.unlink(missing_ok=True)  # it must not name files of the old set and the new one
-        most = max(1, file_bytes // (first.data.nbytes + first.label.nbytes))
+        most = _volumes_in_file(first, file_bytes)
         for begin in range(0, len(pairs), most):
             files.append(out / f"{name}_{begin // most:04d}.h5")
             here = min(most, len(pairs) - begin)
@@ -252,6 +251,45 @@ def write_volumes(
             _write_file(files[-1], block, here, begin, len(pairs), progress)
     atomic_write(listed, "".join(f"{file}\n" for file in files).encode(), error=DataError)
     return [*files, listed]
+
+
+def _volumes_in_file(row: _Row, file_bytes: int) -> int:
+    return max(1, file_bytes // (row.data.nbytes + row.label.nbytes))
+
+
+def _check_written(
+    root: str, pairs: Sequence[Pair], listed: Path, source: str, file_bytes: int, canonical: bool
+) -> list[Path]:
+    """Check that the list `listed` and its files are what `write_volumes` would write; return the files."""
+    first = _read(root, pairs[0], source, canonical)
+    most = _volumes_in_file(first, file_bytes)
+    files = [listed.with_name(f"{listed.stem}_{k:04d}.h5") for k in range(-(-len(pairs) // most))]
+    if listed.read_bytes() != "".join(f"{file}\n" for file in files).encode():
+        raise differs(listed, "it lists other files")
+    compared = spots(len(pairs))
+    for k, path in enumerate(files):
+        here = range(k * most, min((k + 1) * most, len(pairs)))
+        rows = [_read(root, pairs[n], source, canonical) for n in compared if n in here]
+        try:
+            with open_hdf5(path, DataError) as file:
+                wrong = _difference(file, first, here, [n for n in compared if n in here], rows)
+        except DataError as error:
+            wrong = error.message
+        if wrong:
+            raise differs(path, wrong)
+    say_present(listed, f"{len(pairs)} volumes, {len(compared)} were compared")
+    return files
+
+
+def _difference(file: h5py.File, first: _Row, here: range, compared: Sequence[int], rows: Sequence[_Row]) -> str:
+    """Return how a file differs from what it should hold, "" where it does not. rows: the volumes `compared`."""
+    for key in ("data", "label"):
+        if file[key].shape != (len(here), *getattr(first, key).shape):
+            return f'"{key}" has the shape {file[key].shape}'
+        for number, row in zip(compared, rows, strict=True):
+            if not np.array_equal(file[key][number - here[0]], getattr(row, key)):
+                return f"{row.pair.path} is another one there"
+    return ""
 
 
 def _rows(root: str, pairs: Sequence[Pair], source: str, canonical: bool) -> Generator[_Row, None, None]:
