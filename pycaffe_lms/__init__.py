@@ -1,8 +1,8 @@
 """Offers a Caffe-compatible layer framework with Large Model Support: `import pycaffe_lms as caffe`.
 
 Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe it has
-`LMS` and `set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. `pycaffe/mode.py` tells what
-threads may do, `blob.py` how long a view of a blob is valid.
+`LMS` and `set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`, `find_model` (names of the zoo).
+`pycaffe/mode.py` tells what threads may do, `blob.py` how long a view of a blob is valid.
 """
 
 from . import search_path as search_path  # before anything else is imported
@@ -10,6 +10,7 @@ from . import search_path as search_path  # before anything else is imported
 # isort: split
 from . import _caffe, io, proto
 from .classifier import Classifier
+from .data.sets.zoo import find_model
 from .detector import Detector
 from .install import install_as_caffe
 from .layers.user_layer import UserLayer as Layer
@@ -69,6 +70,7 @@ __all__ = [
     "Timer",
     "__version__",
     "export_onnx",
+    "find_model",
     "get_solver",
     "has_nccl",
     "init_log",

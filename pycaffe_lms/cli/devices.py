@@ -17,6 +17,7 @@ from ..net.net import Net
 from ..ops import ops_of
 from ..ops.cpu.onednn import library as onednn_library
 from . import flags
+from .zoo_names import net_with_data
 
 _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
@@ -97,7 +98,7 @@ def build_net(args: argparse.Namespace, phase: int, *, device: Device | None = N
     """Return the net of -model on the device (None: the chosen one), with the flags' state, settings and tuning."""
     lms = flags.lms_config(args)
     return Net(
-        args.model,
+        net_with_data(args.model),
         phase,
         level=args.level,
         stages=flags.stages(args),

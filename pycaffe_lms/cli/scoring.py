@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import HostArray
+from ..data.sets.zoo import find_model
 from ..data.transform.mean import load_mean
 from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
@@ -26,7 +27,7 @@ ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 def add_net(p: flags.Parser) -> None:
     """Declare the flags that Caffe's scripts have in common, and those of the device."""
     p.gpu_may_be_bare = True
-    p.add_argument("--model_def", required=True, help="deploy prototxt of the net")
+    p.add_argument("--model_def", required=True, help="deploy prototxt of the net, or a model of the zoo")
     p.add_argument("--pretrained_model", required=True, help=".caffemodel with its weights")
     p.add_argument(
         "--mean_file",
@@ -49,6 +50,11 @@ def add_net(p: flags.Parser) -> None:
         help="order of channels; '' for red, green, blue (default for nets of 3 channels: 2,1,0, blue first)",
     )
     flags.add_device(p)
+
+
+def deploy_file(args: argparse.Namespace) -> str:
+    """Return the path of -model_def, the deploy net of a model where it names one."""
+    return find_model(args.model_def, "deploy")
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:

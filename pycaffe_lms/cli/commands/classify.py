@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     names, pictures = _inputs(args)
     where = scoring.options(args)
     with only_warnings():
-        net = Classifier(args.model_def, args.pretrained_model, image_dims=dims, **where)
+        net = Classifier(scoring.deploy_file(args), args.pretrained_model, image_dims=dims, **where)
     color = scoring.set_input(net, net.transformer, args) != 1
     _log.info("Classifying %d inputs.", len(names))
     start = time.perf_counter()

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     windows = _windows(args.input_file)
     where = scoring.options(args)
     with only_warnings():
-        net = Detector(args.model_def, args.pretrained_model, **where)
+        net = Detector(scoring.deploy_file(args), args.pretrained_model, **where)
     scoring.set_input(net, net.transformer, args)
     net.configure_crop(args.context_pad)
     start = time.perf_counter()

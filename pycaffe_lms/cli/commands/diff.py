@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from ...data.sets.zoo import find_model
 from ...errors import CaffeError, PrototxtError
 from ...formats.prototxt.message_diff import Change, Differences, compare
 from ...formats.prototxt.parser import Parsed, read_net, read_solver
@@ -14,6 +15,7 @@ from ...formats.rawfile import read_bytes
 from ...proto.caffe_pb2 import NetParameter, SolverParameter
 from .. import flags
 
+_ZOO_FILE = {"auto": "train_val", "net": "train_val", "solver": "solver"}
 _MARKS = {"added": "+", "removed": "-", "moved": ">", "changed": "~"}
 _ABOUT = """Print what differs between two prototxts of nets, or of solvers: layers added (+), removed (-), moved (>)
 and changed (~), each changed field with its old and its new value.
@@ -26,7 +28,7 @@ Exit code: 0 no difference, 1 differences, 2 a file cannot be read or the words 
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("diff", _ABOUT)
-    p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver")
+    p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver, or a model of the zoo")
     p.add_argument("new", metavar="NEW", help="prototxt of the same kind, compared with it")
     p.add_argument(
         "--kind",
@@ -40,6 +42,7 @@ def build_parser() -> flags.Parser:
 def run(args: argparse.Namespace) -> int:
     """Print the differences; return 1 if there are some."""
     try:
+        args.old, args.new = (find_model(text, _ZOO_FILE[args.kind]) for text in (args.old, args.new))
         kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind
         read = read_solver if kind == "solver" else read_net
         old, new = read(args.old), read(args.new)

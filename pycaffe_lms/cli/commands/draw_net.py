@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...data.sets.zoo import find_model
 from ...draw import check_tools, draw_net_to_file, draw_overview_to_file
 from ...errors import CaffeError
 from ...formats.prototxt.parser import read_net
@@ -23,7 +24,7 @@ is not needed."""
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("draw_net", _ABOUT)
-    p.add_argument("model", metavar="MODEL", help="net prototxt")
+    p.add_argument("model", metavar="MODEL", help="net prototxt, or a model of the zoo")
     p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .svg, .png, .pdf, ..")
     p.add_argument(
         "--rankdir",
@@ -45,6 +46,7 @@ def build_parser() -> flags.Parser:
 def run(args: argparse.Namespace) -> int:
     """Write the picture."""
     check_tools(args.picture)
+    args.model = find_model(args.model)
     net = read_net(args.model).message
     phase = None if args.phase == "ALL" else Phase.Value(args.phase)
     draw, rankdir = (draw_net_to_file, "LR") if args.blobs else (draw_overview_to_file, "TB")

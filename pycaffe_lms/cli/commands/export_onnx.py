@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...data.sets.zoo import find_model
 from ...errors import DataError, UsageError, WeightsError, human_bytes
 from ...formats.weights.caffemodel import read_weights
 from ...log import only_warnings
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     files = [path.strip() for path in args.weights.split(",") if path.strip()]
     if not files:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")
+    args.model = find_model(args.model, "deploy")
     with only_warnings():
         try:
             net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)

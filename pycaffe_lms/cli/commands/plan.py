@@ -26,6 +26,7 @@ from ...solvers.rules import RULES
 from .. import flags
 from ..views import batches, lms_files, plan_text, shapes
 from ..views.plan_nets import Nets, Outcome, nets_of
+from ..zoo_names import net_with_shapes, solver_with_shapes
 
 # Workspace of a convolution on a named GPU. For ResNets of batch 256, cuDNN's fastest engines on an H200 took 2 to 36
 # MiB, and 196 MiB for the first layer.
@@ -40,7 +41,12 @@ _GPU = (
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("plan", __doc__)
-    p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    p.add_argument(
+        "--model",
+        default="",
+        metavar="FILE.prototxt",
+        help="prototxt of the net to be planned, or a model of the zoo, such as resnet-152",
+    )
     p.add_argument(
         "--solver",
         default="",
@@ -107,9 +113,11 @@ def run(args: argparse.Namespace) -> int:
     )
     stages = flags.stages(args)
     if args.solver:
+        args.solver, args.shape = solver_with_shapes(args.solver, args.shape)
         nets = nets_of(args.solver, args.shape, args.level, stages, partial(make, stages=()))
     else:
         rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
+        args.model, args.shape = net_with_shapes(args.model, args.shape)
         nets = make(read_net(args.model), args.shape, level=args.level, stages=stages, rule=rule)
     args.model = args.model or args.solver
     title = f"{Path(args.model).name}, phase {args.phase}"

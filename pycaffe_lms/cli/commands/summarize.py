@@ -18,6 +18,7 @@ from ...solvers.rules import RULES
 from .. import flags
 from ..views import shapes, summary_text
 from ..views.plan_nets import updates
+from ..zoo_names import net_with_shapes
 
 _UNLIMITED = 1 << 46
 _ABOUT = """Print a net layer by layer: type, settings, bottoms, tops and their shapes, parameters, floating-point
@@ -32,7 +33,7 @@ parameters that have memory of their own, without gradients. A data layer whose 
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("summarize", _ABOUT)
-    p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt")
+    p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt, or a model of the zoo")
     p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
     p.add_argument("--phase", choices=tuple(flags.PHASES), default="TRAIN", help="the phase whose layers are shown")
     shapes.add_shape(p)
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-max_width {args.most} leaves no room", fix="4 or more")
     if args.wiring and args.json:
         raise UsageError("-wiring has no JSON form", fix="leave one of -wiring and -json out")
-    parsed = read_net(args.model_flag if args.model is None else args.model)
+    path, args.shape = net_with_shapes(args.model_flag if args.model is None else args.model, args.shape)
+    parsed = read_net(path)
     head: Sequence[str]
     if args.wiring:
         head, lines, facts = summary_text.WIRING_HEAD, _wiring(parsed, args), []

@@ -21,6 +21,7 @@ from ..live import watch
 from ..live.watcher import watched
 from ..ranks import SNAPSHOT_AND_STOP
 from ..views import lms_files, profile
+from ..zoo_names import solver_to_train
 
 _log = logging.getLogger(__name__)
 _EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
@@ -101,7 +102,7 @@ def build_parser() -> flags.Parser:
         "--solver",
         required=True,
         metavar="FILE.prototxt",
-        help="prototxt of the solver, which names net, rates, tests and snapshots",
+        help="prototxt of the solver, which names net, rates, tests and snapshots; or a model of the zoo: digits",
     )
     p.add_argument(
         "--weights",
@@ -163,6 +164,7 @@ def run(args: argparse.Namespace) -> int:
             fix = "resume with -snapshot alone" if flag == "weights" else "resume with one of them"
             raise UsageError(f"-{flag} and -snapshot exclude each other", fix=fix)
     flags.lms_config(args)
+    args.solver = solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
     if len(numbers) > 1:
         code = ranks.launch(run_rank, args, numbers)

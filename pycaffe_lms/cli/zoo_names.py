@@ -1,0 +1,101 @@
+"""Let commands take a name of the zoo where they take a file, with what the model's data need.
+
+`find_model` of `data/sets/zoo.py` is the one function that turns a name into a path; here are its users' wishes: shapes
+instead of data, data that must be there before work begins, a solver that is trained.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..data.sets.datasets import DATASETS
+from ..data.sets.zoo import find_model, model_shapes, zoo_models
+from ..errors import DataError
+from ..formats.prototxt.parser import Parsed, read_net, read_solver
+from ..proto.caffe_pb2 import NetParameter
+
+_log = logging.getLogger(__name__)
+# What makes the data of the models; of the others the model's README tells.
+_MADE_BY = {
+    "data/digits/": "pycaffe-lms dataset digits",
+    "data/mnist/mnist_t": "pycaffe-lms dataset mnist -from FOLDER",
+    "data/cifar10/": "pycaffe-lms dataset cifar10 -from FOLDER",
+    "data/ilsvrc12/": "pycaffe-lms dataset imagenet -from FOLDER",
+    "data/volumes/": "pycaffe-lms dataset volumes -list FILE",
+}
+
+
+def net_with_shapes(text: str, given: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the path of a net, and the shapes of its data: those given (-shape), else a zoo model's own."""
+    path = find_model(text)
+    return path, list(given) or model_shapes(text, path)
+
+
+def solver_with_shapes(text: str, given: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the path of a solver, and the shapes of its net's data, as `net_with_shapes`."""
+    path = find_model(text, "solver")
+    if given or path == text:
+        return path, list(given)
+    net = read_solver(path).message.net
+    return path, model_shapes(f"{_model(text)}/{Path(net).stem}", net) if net else []
+
+
+def net_with_data(text: str) -> str:
+    """Return the path of a net that will read its data. Raises: DataError where those of a zoo model are missing."""
+    path = find_model(text)
+    if path != text:
+        _require_data(_model(text), path, "train_dummy")
+    return path
+
+
+def solver_to_train(text: str) -> str:
+    """Return the path of a solver that will be trained.
+
+    A model of the zoo is written to models/NAME, where its snapshots go, and data that come with the package are made.
+    Raises: DataError where other data are missing.
+    """
+    path = find_model(text, "solver", here=True)
+    if path == text:
+        return path
+    name = _model(text)
+    if name in DATASETS and not DATASETS[name].needs_source:
+        made = DATASETS[name].make(Path("data", name))
+        _log.info("Data: %s, which come with the package.", ", ".join(map(str, made.values())))
+    if net := read_solver(path).message.net:
+        _require_data(name, net, "solver_dummy")
+    return path
+
+
+def _model(text: str) -> str:
+    """Return the model's name of NAME or NAME/FILE."""
+    return text.partition("/")[0]
+
+
+def _require_data(name: str, path: str, dummy: str) -> None:
+    """Raise DataError for the first source of a net's data that is missing, with the command that makes it.
+
+    dummy: the model's file, if it has it, that runs on random data.
+    """
+    parsed = read_net(path)
+    for k, source in _sources(parsed):
+        if os.path.exists(source):
+            continue
+        made_by = next((command for prefix, command in _MADE_BY.items() if source.startswith(prefix)), None)
+        fix = f"make it with `{made_by}`" if made_by else f"models/{name}/README.md says how to make it"
+        if f"{dummy}.prototxt" in zoo_models()[name].files:
+            fix += f"; or run it on random data, to measure: {name}/{dummy}"
+        where = parsed.where(k)
+        raise DataError(f"the data of the model {name} are not here: {source}", where=where, fix=fix)
+
+
+def _sources(parsed: Parsed[NetParameter]) -> Iterator[tuple[int, str]]:
+    """Yield (index of a layer, file or folder that it reads)."""
+    for k, layer in enumerate(parsed.message.layer):
+        for field in (layer.data_param, layer.hdf5_data_param, layer.image_data_param, layer.window_data_param):
+            if field.source:
+                yield k, field.source
+        if layer.transform_param.mean_file:
+            yield k, layer.transform_param.mean_file
