@@ -87,6 +87,7 @@ COMMANDS = {
     "upgrade_solver_proto_text": Command(
         "an old solver prototxt in the current form", "old_solver.prototxt solver.prototxt"
     ),
+    "init": Command("begin a classifier of your own pictures: net, solver, databases", "mynet -images photos/ -train"),
     "zoo": Command("list the models that come with the package, or write one's files", "get resnet-50"),
     "weights": Command("get public weights by name", "get bvlc_alexnet"),
     "completion": Command(

@@ -89,8 +89,8 @@ def _replace(path: str | os.PathLike[str]) -> str:
 
 
 def spots(count: int, most: int = 100) -> list[int]:
-    """Return at most so many of the numbers 0 .. count - 1, evenly spaced, with the first and the last one."""
-    return sorted({k * (count - 1) // max(1, min(count, most) - 1) for k in range(min(count, most))})
+    """Return at most so many of the numbers 0 .. count - 1, evenly spaced."""
+    return [k * count // min(count, most) for k in range(min(count, most))]
 
 
 def told(records: Iterable[Record], total: int | None, progress: Progress | None) -> Iterator[Record]:

@@ -18,7 +18,7 @@ from ..feed.image_list import ImageList
 from ..transform.mean import load_mean, save_mean
 from .conversion import Progress, shuffled
 from .database_mean import database_mean
-from .imageset import Converted, PictureForm, check_imageset, convert_imageset
+from .imageset import Converted, PictureForm, make_imageset
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
 Line = tuple[str, int]
@@ -144,12 +144,16 @@ def make_imagenet(
     for part in sorted(parts, key=present.count, reverse=True):  # checks first: writing may take hours
         lines, listed = parts[part], out / f"{part}.txt"
         write_lines(listed, [f"{file} {label}" for file, label in lines], overwrite=overwrite)
-        what = f"{source / part}{os.sep}", ImageList(listed), paths[part], form
-        order = shuffled(len(lines), seed)
-        if part in present:
-            done = check_imageset(*what, order=order, backend=backend)
-        else:
-            done = convert_imageset(*what, order=order, backend=backend, overwrite=overwrite, progress=progress)
+        done = make_imageset(
+            f"{source / part}{os.sep}",
+            ImageList(listed),
+            paths[part],
+            form,
+            order=shuffled(len(lines), seed),
+            backend=backend,
+            overwrite=overwrite,
+            progress=progress,
+        )
         written, skipped = written + done.written, skipped + done.skipped
     if form.size is not None:
         paths["mean"] = out / "imagenet_mean.binaryproto"

@@ -107,6 +107,25 @@ def convert_imageset(
     return Converted(**counts)
 
 
+def make_imageset(
+    root: str,
+    images: ImageList,
+    path: str | os.PathLike[str],
+    form: PictureForm,
+    *,
+    order: Sequence[int] | np.ndarray,
+    backend: str = "lmdb",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Write the database as `convert_imageset`, or check the one that is there as `check_imageset`."""
+    if os.path.lexists(path) and not overwrite:
+        return check_imageset(root, images, path, form, order=order, backend=backend)
+    return convert_imageset(
+        root, images, path, form, order=order, backend=backend, overwrite=overwrite, progress=progress
+    )
+
+
 def check_imageset(
     root: str,
     images: ImageList,
