@@ -62,7 +62,11 @@ def solver_to_train(text: str) -> str:
         return path
     name = _model(text)
     if name in DATASETS and not DATASETS[name].needs_source:
-        made = DATASETS[name].make(Path("data", name))
+        try:
+            made = DATASETS[name].make(Path("data", name))
+        except DataError as error:
+            error.fix = f"`pycaffe-lms dataset {name} -overwrite` writes them again"
+            raise
         _log.info("Data: %s, which come with the package.", ", ".join(map(str, made.values())))
     if net := read_solver(path).message.net:
         _require_data(name, net, "solver_dummy")

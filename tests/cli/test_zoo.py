@@ -79,7 +79,10 @@ def test_digits_train_from_nothing_and_again(empty):
         assert done.code == 0, done.stderr
     assert (empty / "models/digits/digits_iter_30.caffemodel").exists()
     assert "data/digits/digits_train_lmdb is there already: 1500 records, all as they should be." in done.log
-    assert (empty / "data/digits/digits_test_lmdb/data.mdb").exists()
+    database = empty / "data/digits/digits_test_lmdb/data.mdb"
+    database.write_bytes(database.read_bytes()[:9000])
+    message, fix = complaint(caffe("train", "--solver=digits", "-backend", "cpu", cwd=empty), 1)
+    assert "digits_test_lmdb" in message and fix == "`pycaffe-lms dataset digits -overwrite` writes them again"
 
 
 def test_a_model_whose_data_are_missing_says_what_makes_them(empty):

@@ -16,7 +16,8 @@ HEAD = f"""\
 
 Every folder has its prototxts and a README: the paper, what accuracy to expect, the data, the memory that training
 takes, where public weights are found and under which names. Names of layers and blobs are those of the public weights,
-so that they load.
+so that they load. The folders come with the package, too: `pycaffe-lms zoo` lists them, `pycaffe-lms zoo get NAME`
+writes one, and commands take a model's name for its files.
 
 Training at the batch of `train_val.prototxt`, float32, gradients and SGD's momentum included, is planned for a GPU:
 

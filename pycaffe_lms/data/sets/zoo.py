@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import tarfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from typing import Any
 
 from ...errors import DataError, UsageError, Where
 from ...formats.atomic import atomic_write
-from .known_weights import cache_folder
 
 _log = logging.getLogger(__name__)
 ARCHIVE = Path(__file__).with_name("zoo.tar.xz")
@@ -65,6 +63,8 @@ class ZooModel:
 
 def read_archive(path: Path = ARCHIVE) -> dict[str, bytes]:
     """Read the archive: {path: content}. Raises: DataError where it is missing or damaged, or Python has no lzma."""
+    import tarfile  # late, as `import pycaffe_lms` seldom needs it
+
     try:
         import lzma  # a Python that was built without liblzma lacks it, and needs it for this alone
 
@@ -201,5 +201,7 @@ def unknown_model(name: str, what: str = "not a model of the zoo") -> UsageError
 
 def _cache() -> Path:
     """Return the folder of this version's models in the cache."""
+    from .known_weights import cache_folder  # late: it imports what downloads
+
     content = b"".join(_archive().values())
     return cache_folder() / "zoo" / f"{zlib.crc32(content):08x}"
