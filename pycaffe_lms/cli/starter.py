@@ -185,10 +185,15 @@ def _data_layers(n: NetSpec, out: Path, data: StarterData) -> None:
     n["data of TEST"] = layer("TEST", test_batch(data.test), transform, ntop=0, top=["data", "label"])
 
 
+def iterations(data: StarterData) -> int:
+    """Return how long the solver trains: 30 times through the pictures, at least 300, a multiple of 10."""
+    wanted = max(_LEAST_ITERATIONS, _EPOCHS * data.train // min(_TRAIN_BATCH, data.train))
+    return -(-wanted // 10) * 10
+
+
 def solver_text(name: str, out: Path, data: StarterData, seed: int) -> str:
-    """Return the prototxt of the solver: 30 times through the pictures, at least 300 iterations."""
-    iterations = max(_LEAST_ITERATIONS, -(-_EPOCHS * data.train // min(_TRAIN_BATCH, data.train)))
-    tenth = -(-iterations // 10)
+    """Return the prototxt of the solver: the rate falls to zero, ten tests, a snapshot in the middle and at the end."""
+    tenth = iterations(data) // 10
     batch = test_batch(data.test)
     fields: dict[str, Any] = {
         "net": (out / "train_val.prototxt").as_posix(),
@@ -200,7 +205,7 @@ def solver_text(name: str, out: Path, data: StarterData, seed: int) -> str:
         "momentum": 0.9,
         "weight_decay": 0.0005,
         "display": max(1, tenth // 2),
-        "max_iter": 10 * tenth,
+        "max_iter": iterations(data),
         "snapshot": 5 * tenth,
         "snapshot_prefix": (out / name).as_posix(),
         "random_seed": seed,

@@ -88,13 +88,13 @@ def run(args: argparse.Namespace) -> int:
     print(f"{out}: {len(data.classes)} classes, {data.train} pictures to train and {data.test} to test, {shape}")
     solver = out / "solver.prototxt"
     print(f"train:    {flags.PROG} train -solver {quote(str(solver))}")
-    print(f"classify: {flags.PROG} {_classify(out, name, args.size)}", flush=True)
+    print(f"classify: {flags.PROG} {_classify(out, name, args.size, starter.iterations(data))}", flush=True)
     return train.run(flags.parse(train.build_parser(), ["-solver", str(solver)])) if args.train else 0
 
 
-def _classify(out: Path, name: str, size: int) -> str:
+def _classify(out: Path, name: str, size: int, iterations: int) -> str:
     """Return the command that classifies a picture with what was trained, prepared as in training."""
-    files = ("deploy.prototxt", f"{name}_iter_N.caffemodel", "labels.txt", "mean.binaryproto")
+    files = ("deploy.prototxt", f"{name}_iter_{iterations}.caffemodel", "labels.txt", "mean.binaryproto")
     net, weights, labels, mean = (quote(str(out / file)) for file in files)
     return (
         f"classify PICTURE scores.npy -model_def {net} -pretrained_model {weights} -labels_file {labels} "
