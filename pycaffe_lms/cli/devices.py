@@ -98,7 +98,7 @@ def build_net(args: argparse.Namespace, phase: int, *, device: Device | None = N
     """Return the net of -model on the device (None: the chosen one), with the flags' state, settings and tuning."""
     lms = flags.lms_config(args)
     return Net(
-        net_with_data(args.model),
+        net_with_data(args.model, phase),
         phase,
         level=args.level,
         stages=flags.stages(args),

@@ -15,7 +15,7 @@ from ..data.sets.datasets import DATASETS
 from ..data.sets.zoo import find_model, model_shapes, zoo_models
 from ..errors import DataError
 from ..formats.prototxt.parser import Parsed, read_net, read_solver
-from ..proto.caffe_pb2 import NetParameter
+from ..proto.caffe_pb2 import TEST, TRAIN, NetParameter
 
 _log = logging.getLogger(__name__)
 # What makes the data of the models; of the others the model's README tells.
@@ -43,11 +43,11 @@ def solver_with_shapes(text: str, given: Sequence[str]) -> tuple[str, list[str]]
     return path, model_shapes(f"{_model(text)}/{Path(net).stem}", net) if net else []
 
 
-def net_with_data(text: str) -> str:
-    """Return the path of a net that will read its data. Raises: DataError where those of a zoo model are missing."""
+def net_with_data(text: str, phase: int) -> str:
+    """Return the path of a net that will read data in a phase. Raises: DataError where a zoo model's are missing."""
     path = find_model(text)
     if path != text:
-        _require_data(_model(text), path, "train_dummy")
+        _require_data(_model(text), path, "train_dummy", (phase,))
     return path
 
 
@@ -69,7 +69,7 @@ def solver_to_train(text: str) -> str:
             raise
         _log.info("Data: %s, which come with the package.", ", ".join(map(str, made.values())))
     if net := read_solver(path).message.net:
-        _require_data(name, net, "solver_dummy")
+        _require_data(name, net, "solver_dummy", (TRAIN, TEST))
     return path
 
 
@@ -78,13 +78,13 @@ def _model(text: str) -> str:
     return text.partition("/")[0]
 
 
-def _require_data(name: str, path: str, dummy: str) -> None:
-    """Raise DataError for the first source of a net's data that is missing, with the command that makes it.
+def _require_data(name: str, path: str, dummy: str, phases: Sequence[int]) -> None:
+    """Raise DataError for the first source of a net's data in these phases that is missing, with what makes it.
 
     dummy: the model's file, if it has it, that runs on random data.
     """
     parsed = read_net(path)
-    for k, source in _sources(parsed):
+    for k, source in _sources(parsed, phases):
         if os.path.exists(source):
             continue
         made_by = next((command for prefix, command in _MADE_BY.items() if source.startswith(prefix)), None)
@@ -95,9 +95,11 @@ def _require_data(name: str, path: str, dummy: str) -> None:
         raise DataError(f"the data of the model {name} are not here: {source}", where=where, fix=fix)
 
 
-def _sources(parsed: Parsed[NetParameter]) -> Iterator[tuple[int, str]]:
-    """Yield (index of a layer, file or folder that it reads)."""
+def _sources(parsed: Parsed[NetParameter], phases: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield (index of a layer, file or folder that it reads) in these phases."""
     for k, layer in enumerate(parsed.message.layer):
+        if layer.include and not any(rule.phase in phases for rule in layer.include):
+            continue
         for field in (layer.data_param, layer.hdf5_data_param, layer.image_data_param, layer.window_data_param):
             if field.source:
                 yield k, field.source

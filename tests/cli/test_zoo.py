@@ -92,6 +92,7 @@ def test_a_model_whose_data_are_missing_says_what_makes_them(empty):
     assert "`pycaffe-lms dataset imagenet -from FOLDER`" in fix and fix.endswith("resnet-50/solver_dummy")
     message, fix = complaint(caffe("time", "-model", "lenet", cwd=empty), 1)
     assert "data/mnist/mnist_train_lmdb" in message and fix == "make it with `pycaffe-lms dataset mnist -from FOLDER`"
+    assert "mnist_test_lmdb" in complaint(caffe("time", "-model", "lenet", "-phase", "TEST", cwd=empty), 1)[0]
     message, fix = complaint(caffe("train", "-solver", "char_lstm", cwd=empty), 1)
     assert "data/text/train.txt" in message and fix == "models/char_lstm/README.md says how to make it"
 

@@ -123,7 +123,13 @@ def test_what_is_damaged_in_the_cache_is_written_again():
 
 
 def test_a_name_that_is_neither_offers_what_is_near():
-    for text, near in (("resnet50", "resnet-50"), ("vgg16", "vgg-16"), ("Alexnet", "alexnet"), ("digit", "digits")):
+    for text, near in (
+        ("resnet50", "resnet-50"),
+        ("vgg16", "vgg-16"),
+        ("Alexnet", "alexnet"),
+        ("digit", "digits"),
+        ("resnet50/deploy", "resnet-50"),
+    ):
         with pytest.raises(UsageError, match=f'"{text}" is neither a file nor a model.*did you mean {near}') as error:
             find_model(text)
         assert "pycaffe-lms zoo" in error.value.fix

@@ -159,7 +159,7 @@ def find_model(text: str, file: str = "train_val", *, here: bool = False) -> str
         return text
     name, _, rest = text.partition("/")
     if name not in zoo_models():
-        if os.sep in text or Path(text).suffix or not text:
+        if not text or Path(text).suffix or (rest and (os.path.isdir(name) or not _near(name))):
             return text
         raise unknown_model(text, "neither a file nor a model of the zoo")
     wanted = f"{(rest or file).removesuffix('.prototxt')}.prototxt"
@@ -192,11 +192,15 @@ def model_shapes(text: str, path: str) -> list[str]:
 
 def unknown_model(name: str, what: str = "not a model of the zoo") -> UsageError:
     """Return the error for a name that the zoo does not have."""
-    near = difflib.get_close_matches(name.lower(), zoo_models(), n=3)
+    near = _near(name.partition("/")[0])
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return UsageError(
         f'"{name}" is {what}{hint}', fix="`pycaffe-lms zoo` lists the models; a file needs its whole name"
     )
+
+
+def _near(name: str) -> list[str]:
+    return difflib.get_close_matches(name.lower(), zoo_models(), n=3)
 
 
 def _cache() -> Path:
