@@ -123,6 +123,19 @@ def test_digits_that_are_damaged_or_others_are_an_error(tmp_path, spoil):
     assert make_digits(tmp_path)["test"] == path and len(contents(path)[0]) == 297
 
 
+def test_a_leveldb_that_is_there_is_compared_too(tmp_path):
+    pytest.importorskip("plyvel")
+    path = make_digits(tmp_path, backend="leveldb")["train"]
+    assert make_digits(tmp_path, backend="leveldb")["train"] == path
+    (file,) = [p for p in path.iterdir() if p.stat().st_size > 20_000]  # the log or the table that holds the records
+    content = bytearray(file.read_bytes())
+    content[20_000:20_100] = bytes(100)
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="digits_train_leveldb") as error:
+        make_digits(tmp_path, backend="leveldb")
+    assert "-overwrite" in error.value.fix
+
+
 def test_mnist_and_cifar_that_are_there_stay_unless_their_files_are_others(tmp_path):
     small_mnist(tmp_path / "in")
     first = make_mnist(tmp_path / "in", tmp_path)

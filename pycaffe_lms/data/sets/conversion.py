@@ -57,11 +57,20 @@ def make_database(
         write_database(path, records, backend=backend, overwrite=overwrite)
         return True
     with closing(open_present(path, backend)) as source:
-        for number, (found, wanted) in enumerate(zip_longest(source.records(), records)):
+        for number, (found, wanted) in enumerate(zip_longest(_present_records(source), records)):
             if found != wanted:
                 raise differs(path, f"record {number} is another one")
         say_present(path, f"{len(source)} records, all as they should be")
     return False
+
+
+def _present_records(source: Database) -> Iterator[Record]:
+    """Yield the records of a database that should be whole. Raises: DataError as `open_present`."""
+    try:
+        yield from source.records()
+    except DataError as error:
+        error.fix = _replace(source.path)
+        raise
 
 
 def open_present(path: str | os.PathLike[str], backend: str) -> Database:
