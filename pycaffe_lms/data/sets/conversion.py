@@ -16,7 +16,8 @@ import numpy as np
 from ...errors import DataError, Where
 from ..database.leveldb_writer import write_leveldb
 from ..database.lmdb_writer import write_lmdb
-from ..database.open import Database, open_database
+from ..database.open import open_database
+from ..database.source import DatabaseSource
 from ..database.whole_folder import Record
 from ..transform.transformer import batch_rng
 
@@ -64,7 +65,7 @@ def make_database(
     return False
 
 
-def _present_records(source: Database) -> Iterator[Record]:
+def _present_records(source: DatabaseSource) -> Iterator[Record]:
     """Yield the records of a database that should be whole. Raises: DataError as `open_present`."""
     try:
         yield from source.records()
@@ -73,7 +74,7 @@ def _present_records(source: Database) -> Iterator[Record]:
         raise
 
 
-def open_present(path: str | os.PathLike[str], backend: str) -> Database:
+def open_present(path: str | os.PathLike[str], backend: str) -> DatabaseSource:
     """Open a database that should be whole. Raises: DataError, which names the flag that replaces it."""
     try:
         return open_database(path, backend)

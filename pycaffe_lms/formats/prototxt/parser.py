@@ -80,6 +80,11 @@ class Parsed(Generic[_M]):
     lines: Lines
     filename: str | None = None
 
+    def where(self: Parsed[NetParameter], k: int) -> Where:
+        """Return the place of layer k of a net."""
+        layer = self.message.layer[k]
+        return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
+
 
 def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
     """Read a net from a text file, upgraded. Raises: PrototxtError, also for a missing, binary or empty file."""

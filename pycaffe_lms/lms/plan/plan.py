@@ -115,7 +115,7 @@ class Plan:
         arena_bytes: device memory for all managed buffers.
         held_bytes: most bytes of managed buffers on the device at any point of the issue order.
         live_bytes: most bytes needed at once, a lower bound of packing.
-        bytes_in, bytes_out: bytes copied by one run; carried-over values are not counted (`carried_over`).
+        bytes_in, bytes_out: bytes copied by one run.
         order: (step of the original program, whether it rematerializes) for every step of `program`.
         seconds: predicted time of one run.
         stall: predicted seconds of it in which steps wait for copies.

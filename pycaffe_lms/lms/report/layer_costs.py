@@ -5,8 +5,7 @@ Times are predicted or recorded, both as `PlanTimes` of `cost/timing.py`. `page.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..cost.timing import PlanTimes
