@@ -70,7 +70,7 @@ PURE = [
         f"lms.planner.{n}"
         for n in ("choose", "copy_reordering", "dropped_steps", "evict", "host_slots", "lookahead", "lowering")
     ),
-    "lms.planner.optimise",
+    *(f"lms.planner.{n}" for n in ("carry_over", "optimise")),
     *(f"lms.remat.{n}" for n in ("candidates", "cost", "requested")),
     *(f"lms.report.{n}" for n in ("device_time", "layer_costs", "page", "page_charts", "text")),
     *("lms.runtime.counters", "net.build.filter", "net.build.splits"),

@@ -85,12 +85,14 @@ def columns(plan: Plan) -> list[Column]:
     ops: dict[int, list] = {}
     for op in plan.ops:
         ops.setdefault(op.step, []).append(op)
-    held: list[int] = []
+    held = [op.placed.buffer for op in plan.carried_over]  # the iteration before left them in place
+    left = {op.id for op in plan.carried_over}
+    ends = {b: op.id for op in plan.ops for b in op.frees if b in held}  # they are still in place after their last step
     found = []
     for s, step in enumerate(plan.program.steps):
         into, out, made, gone, reused = [], [], [], [], set()
         for op in ops.get(s, ()):
-            if op.kind is OpKind.IN and op.begins:
+            if op.kind is OpKind.IN and op.begins and op.id not in left:
                 into.append(op.placed.buffer)
             elif op.kind is OpKind.OUT:
                 out += [op.placed.buffer] if op.begins else []
@@ -98,7 +100,7 @@ def columns(plan: Plan) -> list[Column]:
             elif op.kind is OpKind.COMPUTE:
                 reused = {old for old, _ in op.inplace_reuses}
                 made += [p.buffer for p in op.births]
-                gone += [*op.frees, *op.drops]
+                gone += [b for b in (*op.frees, *op.drops) if ends.get(b) != op.id]
         now = [*held, *into, *(b for b in made if b not in held)]
         found.append(
             Column(
@@ -124,17 +126,18 @@ def without_lms(plan: Plan, kinds: dict[int, str]) -> list[Column]:
         for access in plan.program.steps[s].accesses:
             if access.buffer in plan.buffers:
                 uses.setdefault(access.buffer, []).append(s)
+    always = {op.placed.buffer for op in plan.carried_over}
 
     def on_device(b: int, s: int) -> bool:
         if kinds[b] == "scratch" and plan.buffers[b].name.endswith(_BRIEF):
             return s in uses[b]
         written_over = s == uses[b][-1] and s == uses.get(over.get(s, {}).get(b, -1), [-1])[0]
-        return uses[b][0] <= s and s <= uses[b][-1] and not written_over
+        return (uses[b][0] <= s or b in always) and s <= uses[b][-1] and not written_over
 
     found = []
     for s in kept:
         held = sorted((b for b in uses if on_device(b, s)), key=lambda b: uses[b][0])
-        made = tuple(b for b in held if uses[b][0] == s)
+        made = tuple(b for b in held if uses[b][0] == s and b not in always)
         gone = tuple(b for b in held if uses[b][-1] == s)
         found.append(Column(plan.program.steps[s].name, False, tuple(held), (), (), made, gone))
     return found

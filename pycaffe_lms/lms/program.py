@@ -131,6 +131,12 @@ def uses_of(program: Program, buffers: Iterable[int]) -> dict[int, list[tuple[in
     return found
 
 
+def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
+    """Return those of `buffers` that no step changes and no host step accesses."""
+    changed = {a.buffer for s in program.steps for a in s.accesses if s.host or a.mode is not Mode.READ}
+    return [b for b in buffers if b not in changed]
+
+
 def layer_of(step_name: str) -> str:
     """Return the layer of a step's name: "conv1" of "forward:conv1" and of "backward:conv1 [params]"."""
     pass_name, _, layer = step_name.partition(":")

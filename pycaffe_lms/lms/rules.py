@@ -76,6 +76,8 @@ class SearchBudget:
         large_parts: a value is large if it takes more than one of so many parts of the memory limit. Rematerializing
             large values may displace gradients, which is priced (`remat/cost.py`); 0: never.
         dwarf_factor: a value is not rematerialized if a large one of so many times its bytes is needed for that.
+        carry_over_factor: factor on the seconds of a value's copy in: longest time that it is kept from its last use to
+            the end of the run, to save that copy at the start of the next; 0: never.
         reorder_work: tasks whose times are computed before the reordering of copies ends; 0: none is reordered.
         reorder_tries: copies tried for one waiting step.
         reorder_depth: copies followed back from one waiting step.
@@ -106,6 +108,7 @@ class SearchBudget:
     checkpoint_seconds: float = 1.0
     large_parts: int = 12
     dwarf_factor: int = 8
+    carry_over_factor: float = 2.0
     reorder_work: int = 2_000_000
     reorder_tries: int = 4
     reorder_depth: int = 64

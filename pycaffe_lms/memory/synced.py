@@ -1,7 +1,7 @@
 """Define SyncedMemory: one buffer with a host and a device copy, kept in step by the tables of `states.py`.
 
 `SyncedMemory.ask` looks up a transition and runs its actions. The other methods serve plans: host slots, in-place
-reuse, CUDA graphs. `split_memory.py` derives a value that is stored in several buffers.
+reuse, CUDA graphs and carry-over. `split_memory.py` derives a value that is stored in several buffers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from weakref import ref
 
@@ -29,8 +30,10 @@ Part: TypeAlias = "tuple[int, int]"
 """(offset, bytes) of a part of a buffer."""
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
+_KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # requests that do not change the value
 _WRITE_GPU = frozenset({Ask.WRITE_GPU, Ask.OVERWRITE_GPU})
 _CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # actions that change the device copy
+_WRITES = count(1)
 
 
 class CompressedCopies(Protocol):
@@ -75,6 +78,7 @@ class SyncedMemory:
         "table",
         "through",
         "touched_outside",
+        "written",
     )
 
     def __init__(self, nbytes: int, name: str, device: Device, *, pinned: bool = False):
@@ -97,6 +101,7 @@ class SyncedMemory:
         self.leaving: Event = None  # a copy from the device copy to elsewhere; the next write there waits for it
         self.through: CompressedCopies | None = None  # None: exact copies
         self.touched_outside = False  # a holder of a GPU array may have queued work on it since the last run
+        self.written = 0  # a number unique over all memories, new whenever the value may have changed
         self.history: deque[tuple[State, Ask, State]] = deque(maxlen=16)
 
     @property
@@ -135,6 +140,8 @@ class SyncedMemory:
         if row is None:
             raise self._refuse(ask)
         actions, state = row
+        if ask not in _KEEP:
+            self.written = next(_WRITES)
         if self.leaving is not None and (ask in _WRITE_GPU or not _CHANGE_GPU.isdisjoint(actions)):
             self._wait_for_leaving(stream)
         if actions:
@@ -242,7 +249,13 @@ class SyncedMemory:
         """
         self._restore_own_host()
         self.state, self.span, self.host_event = state, span, event
-        self._own_span = False
+        self._own_span, self.written = False, next(_WRITES)
+
+    def be_found(self, span: Span) -> None:
+        """Note that the value, which is on the host, was also carried over in this lent device memory."""
+        if self.state is not State.HEAD_AT_CPU or self.span is not None:
+            raise self._refuse(Ask.READ_GPU)
+        self.state, self.span, self._own_span = State.SYNCED, span, False
 
     def _wait_for_leaving(self, stream: Stream) -> None:
         self.device.wait(self.device.compute if stream is None else stream, self.leaving)

@@ -141,7 +141,11 @@ def seconds_of(plan, costs) -> float:
         held = min((op.id for op in queues[HOST]), default=len(plan.ops))  # what is behind is not issued yet
         heads = [q[0] for q in queues.values() if q and q[0].id <= held and done.issuperset(q[0].waits)]
         for op in heads:
-            copied = op.place and LINK.copy_seconds(plan.copied(op), op.kind is OpKind.OUT)
+            copied = (
+                0.0
+                if op in plan.carried_over
+                else op.place and LINK.copy_seconds(plan.copied(op), op.kind is OpKind.OUT)
+            )
             left.setdefault(op.id, costs.steps[op.step] if copied is None else copied)
         passed = min(left[op.id] for op in heads)
         now += passed
@@ -163,7 +167,7 @@ def test_passes_gain_and_are_proved():
         same = ("arena_bytes", "bytes_in", "bytes_out", "order", "program")
         assert [getattr(plan, n) for n in same] == [getattr(before, n) for n in same]
         for stream, nbytes in ((OpKind.IN, plan.bytes_in), (OpKind.OUT, plan.bytes_out)):
-            copies = [op for op in plan.ops if op.kind is stream]
+            copies = [op for op in plan.ops if op.kind is stream and op not in plan.carried_over]
             assert sum(map(plan.copied, copies)) == nbytes
         if plan.ops == before.ops:
             assert plan.copy_pieces == 0

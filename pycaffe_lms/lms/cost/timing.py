@@ -98,8 +98,9 @@ def follow(
 def time_plan(plan: Plan, costs: Costs) -> PlanTimes:
     """Predict when every operation of a plan runs."""
     seconds, machine = step_seconds(plan, costs), costs.machine
+    carried_over = {op.id for op in plan.carried_over}
     tasks = [
-        copy_task(op.id, op.stream, plan.copied(op), op.waits, machine)
+        copy_task(op.id, op.stream, 0 if op.id in carried_over else plan.copied(op), op.waits, machine)
         if op.kind in (OpKind.IN, OpKind.OUT)
         else Task(op.id, op.stream, seconds[op.step], 0.0, op.waits)
         for op in plan.ops

@@ -7,7 +7,7 @@ pages see `layout/paging.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,22 @@ class Placed:
         rows[:, at] = lo, hi, start, last
         self._count += 1
 
-    def gap(self, start: int, last: int, size: int, limit: int = NEVER) -> int | None:
+    def gap(
+        self, start: int, last: int, size: int, limit: int = NEVER, also: tuple[int, int] | None = None
+    ) -> int | None:
         """Return the offset of the smallest gap of at least `size` bytes that is free from step `start` to `last`.
 
-        limit: end of the memory in bytes; it bounds only the space above all blocks. None: there is no such gap."""
+        Args:
+            limit: end of the memory in bytes; it bounds only the space above all blocks.
+            also: first and last step of a second span in which the gap must be free.
+
+        Returns:
+            The offset in bytes, or None without such a gap.
+        """
         lo, hi, first, end = self._rows[:, : self._count]
         overlaps = (end >= start) & (first <= last)
+        if also is not None:
+            overlaps |= (end >= also[0]) & (first <= also[1])
         lo, hi = lo[overlaps], hi[overlaps]
         ends = np.maximum.accumulate(np.concatenate(([0], hi)))
         gaps = lo - ends[:-1]
@@ -198,12 +208,15 @@ def _place_in_segments(
 
 
 def pack_within(
-    stretches: Sequence[Stretch], limit: int, search: SearchBudget = SEARCH
+    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None, search: SearchBudget = SEARCH
 ) -> tuple[list[Lifetime], Packing] | None:
     """Choose lifetimes and offsets below `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
     Two orders are tried: by bytes times steps, and with large lifetimes first by size, which stacks equal ones without
     gaps. What finds no place goes first in the next try.
+
+    Args:
+        ties: pairs of stretches, each index to the other, that must have the same offset.
 
     Returns:
         The lifetimes and their packing, or None if none is found.
@@ -213,32 +226,41 @@ def pack_within(
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
     large = [-s.must.size if s.must.size * search.large_lifetime_parts >= limit else 0 for s in stretches]
     for first in ([0] * len(stretches), large):
-        order = sorted(range(len(stretches)), key=lambda i: (first[i], area[i], stretches[i].must.start))  # noqa: B023
+        keys = [(large_first, a, s.must.start) for large_first, a, s in zip(first, area, stretches, strict=True)]
+        order = sorted(range(len(stretches)), key=keys.__getitem__)
         for _ in range(search.packing_tries):
-            found, unplaced = _place_within(stretches, order, limit, search.extension_shares)
+            lives, offsets, unplaced = _place_within(stretches, order, limit, ties or {}, search.extension_shares)
             if not unplaced:
-                return found
-            order = unplaced + [i for i in order if i not in unplaced]
+                peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
+                return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
+            order = unplaced + [i for i in order if i not in set(unplaced)]
     return None
 
 
 def _place_within(
-    stretches: Sequence[Stretch], order: Sequence[int], limit: int, shares: Sequence[float]
-) -> tuple[tuple[list[Lifetime], Packing], list[int]]:
-    """Return ((lifetimes, packing), indices that found no place) of placing stretches once, in `order`."""
-    lives, offsets, unplaced = [s.must for s in stretches], [0] * len(stretches), []
-    placed, peak = Placed(len(stretches)), 0
+    stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int], shares: Sequence[float]
+) -> tuple[list[Lifetime], list[int], list[int]]:
+    """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
+    lives, offsets = [s.must for s in stretches], [0] * len(stretches)
+    unplaced: list[int] = []
+    placed, settled = Placed(len(stretches)), set[int]()
     for i in order:
-        must = stretches[i].must
-        for life in dict.fromkeys(_part(stretches[i], share) for share in shares):
-            offset = placed.gap(life.start, life.end, must.size, limit)
+        if i in settled:
+            continue
+        other = ties.get(i)
+        own = [i] if other is None else [i, other]
+        settled.update(own)
+        for spans in dict.fromkeys(tuple(_part(stretches[k], share) for k in own) for share in shares):
+            also = (spans[1].start, spans[1].end) if other is not None else None
+            offset = placed.gap(spans[0].start, spans[0].end, spans[0].size, limit, also)
             if offset is not None:
-                lives[i], offsets[i], peak = life, offset, max(peak, offset + must.size)
-                placed.add(offset, offset + must.size, life.start, life.end)
+                for k, life in zip(own, spans, strict=True):
+                    offsets[k], lives[k] = offset, life
+                    placed.add(offset, offset + life.size, life.start, life.end)
                 break
         else:
-            unplaced.append(i)
-    return (lives, Packing(tuple(offsets), peak, max_live_bytes(lives))), unplaced
+            unplaced += own
+    return lives, offsets, unplaced
 
 
 def _part(stretch: Stretch, share: float) -> Lifetime:

@@ -86,7 +86,12 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
 
 
 def paged_within(
-    stretches: Sequence[Stretch], limit: int, page: int, full: bool, search: SearchBudget = SEARCH
+    stretches: Sequence[Stretch],
+    limit: int,
+    page: int,
+    full: bool,
+    ties: Mapping[int, int] | None = None,
+    search: SearchBudget = SEARCH,
 ) -> tuple[list[Lifetime], Packing] | int:
     """Choose lifetimes and paged places in `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
@@ -95,18 +100,21 @@ def paged_within(
     Args:
         page: bytes of a page.
         full: use all pages, so that each is reused as late as possible; else use as few as possible.
+        ties: pairs of stretches, each index to the other, that get the same place if possible.
 
     Returns:
         The lifetimes and their packing, or the number of missing bytes.
     """
-    lives = [s.must for s in stretches]
+    ties, lives = ties or {}, [s.must for s in stretches]
     small, large = _by_size(lives, page)
     load = _load(lives, large)
     most = int(load.max(initial=0))
     pages_left = limit // page - most
     if pages_left < 0:
         return -pages_left * page
-    within = pack_within([stretches[i] for i in small], pages_left * page, search)
+    at = {i: k for k, i in enumerate(small)}
+    small_ties = {at[i]: at[j] for i, j in ties.items() if i in at}
+    within = pack_within([stretches[i] for i in small], pages_left * page, small_ties, search)
     if within is None:
         tight = pack([lives[i] for i in small])
         if tight.peak > pages_left * page:
@@ -125,7 +133,11 @@ def paged_within(
         load[start : must.start] += n
         load[must.end + 1 : end + 1] += n
         lives[i] = Lifetime(start, end, must.size)
-    return lives, _joined(lives, small, within[1], large, page, capacity if full else 0)
+    apart = {i: j for i, j in ties.items() if i not in at}
+    joined = _joined(lives, small, within[1], large, page, capacity if full else 0, apart)
+    if apart and joined.paging is not None and joined.paging.count > capacity:
+        joined = _joined(lives, small, within[1], large, page, capacity if full else 0)
+    return lives, joined
 
 
 def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -145,13 +157,14 @@ def _joined(
     large: Sequence[tuple[int, int]],
     page: int,
     spare: int,
+    ties: Mapping[int, int] | None = None,
 ) -> Packing:
     """Join the packing of the small lifetimes with pages for the large ones; arguments as in `_PageAssignment`."""
     offsets = [0] * len(lives)
     for i, offset in zip(small, packing.offsets, strict=True):
         offsets[i] = offset
     linear = -(-packing.peak // page) * page
-    found = _PageAssignment([(i, n, lives[i]) for i, n in large], linear, page, spare)
+    found = _PageAssignment([(i, n, lives[i]) for i, n in large], linear, page, spare, ties or {})
     offsets = [found.offsets.get(i, offset) for i, offset in enumerate(offsets)]
     paging = Paging(page, linear, found.count, found.end, found.pages)
     return Packing(tuple(offsets), linear + found.count * page, max_live_bytes(lives), paging)
@@ -169,14 +182,25 @@ class _PageAssignment:
     A lifetime takes the address and pages of an ended one of the same size; else pages not used so far, while there are
     fewer than `spare`; else those that are free for longest.
 
+    With ties the order of time is reversed, because most memory is free at the start. Lifetimes that overlap the second
+    one of a tie then do not take the pages reserved for it.
+
     Args:
         large: (index, pages, lifetime) of every large lifetime.
         first: offset of the first address.
         page: bytes of a page.
         spare: pages that may be used even where fewer would do.
+        ties: pairs of lifetimes, one at the start and one at the end, each index to the other, that want one place.
     """
 
-    def __init__(self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int):
+    def __init__(
+        self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int, ties: Mapping[int, int]
+    ):
+        if ties:
+            end = max(life.end for _, _, life in large)
+            large = [(i, n, Lifetime(end - life.end, end - life.start, life.size)) for i, n, life in large]
+        begins = {i: life.start for i, _, life in large}
+        reserved: dict[int, int] = {}  # lifetime -> bits of the pages reserved for it
         self.offsets: dict[int, int] = {}
         self.pages: dict[int, tuple[int, ...]] = {}
         self.end = first
@@ -190,12 +214,19 @@ class _PageAssignment:
                 _, _, bits, offset = heapq.heappop(ends)
                 bits_free |= bits
                 free.update(dict.fromkeys(self.pages[offset]))
-            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & bits_free == bits), None)
+            own, barred = reserved.pop(i, None), 0
+            for other, bits in reserved.items():
+                barred |= bits if begins[other] <= life.end else 0
+            may = bits_free & ~barred
+            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & may == bits), None)
+            if own is not None and own & bits_free == own:
+                known = own, self.offsets[ties[i]]
             if known is not None:
                 bits, offset = known
             else:
-                new = max(min(n, spare - self.count), n - len(free), 0)
-                taken = (*range(self.count, self.count + new), *islice(free, n - new))
+                usable = [p for p in free if not barred >> p & 1] if barred else free
+                new = max(min(n, spare - self.count), n - len(usable), 0)
+                taken = (*range(self.count, self.count + new), *islice(usable, n - new))
                 self.count += new
                 bits, offset = sum(1 << p for p in taken), self.end
                 self.pages[offset] = taken
@@ -205,4 +236,6 @@ class _PageAssignment:
             for p in self.pages[offset]:
                 free.pop(p, None)
             self.offsets[i] = offset
+            if i in ties and ties[i] not in self.offsets:
+                reserved[ties[i]] = bits
             heapq.heappush(ends, (life.end, i, bits, offset))

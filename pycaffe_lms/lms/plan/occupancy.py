@@ -101,18 +101,23 @@ class LastOps:
 
 
 class Occupants:
-    """Keep the buffer in every cell."""
+    """Keep the buffer in every cell, and the first and the last buffer that was there."""
 
     def __init__(self, cells: Cells):
-        self._buffer = np.full(cells.count, -1, np.int64)
+        self._buffer, self._first, self._last = (np.full(cells.count, -1, np.int64) for _ in range(3))
 
     def enter(self, where: Where, buffer: int) -> int | None:
         """Enter a buffer and return None; or return a buffer that occupies a cell already, and change nothing."""
         other = int(self._buffer[where].max(initial=-1))
         if other >= 0:
             return other
-        self._buffer[where] = buffer
+        self._buffer[where] = self._last[where] = buffer
+        self._first[where] = np.where(self._first[where] < 0, buffer, self._first[where])
         return None
+
+    def framed(self, where: Where, buffer: int) -> bool:
+        """Tell whether `buffer` was the first and the last one in every one of these cells."""
+        return bool((self._first[where] == buffer).all() and (self._last[where] == buffer).all())
 
     def leave(self, where: Where) -> None:
         """Mark these cells as free."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
+from itertools import takewhile
 
 from ..layout.paging import Paging
-from ..program import Buffer, Program, Step
+from ..program import Buffer, Program, Step, unchanged
 from ..rules import Rules
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
@@ -115,7 +117,7 @@ class Plan:
         arena_bytes: device memory for all managed buffers.
         held_bytes: most bytes of managed buffers on the device at any point of the issue order.
         live_bytes: most bytes needed at once, a lower bound of packing.
-        bytes_in, bytes_out: bytes copied by one run.
+        bytes_in, bytes_out: bytes copied by one run; carried-over values are not counted (`carried_over`).
         order: (step of the original program, whether it rematerializes) for every step of `program`.
         seconds: predicted time of one run.
         stall: predicted seconds of it in which steps wait for copies.
@@ -159,6 +161,44 @@ class Plan:
     def copied(self, op: Op) -> int:
         """Return the bytes that an IN or OUT moves over the link; fewer than `stored` under compression."""
         return self.buffers[op.placed.buffer].copied if op.part is None else op.part[1]
+
+    @cached_property
+    def carried_over(self) -> tuple[Op, ...]:
+        """Return the copies in at the start that can be skipped if the run before executed this plan too.
+
+        Their values are changed by no step, end where they begin, and no other buffer is placed over them afterwards.
+        (None is placed there before: values copied in at the start are used after that.)"""
+        start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), self.ops)
+        front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.host_slot is None]
+        if not front:
+            return ()
+        constant = unchanged(self.program, {op.placed.buffer for op in front} - self.compressed)
+        return tuple(op for op in front if op.placed.buffer in constant and self._is_left_in_place(op.placed))
+
+    def _is_left_in_place(self, place: Placement) -> bool:
+        """Tell whether a buffer ends at `place` and no other buffer overlaps it from then on."""
+        last, end = place, 0
+        for op in self.ops:
+            for other in op.comers:
+                if other.buffer == place.buffer:
+                    last, end = other, len(self.ops)
+            if place.buffer in op.frees:
+                end = op.id
+            if place.buffer in op.drops:
+                return False
+        later = (other for op in self.ops[end + 1 :] for other in op.comers)
+        return last == place and not any(self._overlap(place, other) for other in later)
+
+    def _overlap(self, one: Placement, other: Placement) -> bool:
+        """Tell whether two placements have device memory in common."""
+        linear = self.arena_bytes if self.paging is None else self.paging.linear
+        if one.offset >= linear and other.offset >= linear:
+            assert self.paging is not None  # else no offset is beyond the arena
+            return self.paging.share(one.offset, other.offset)
+        if one.offset >= linear or other.offset >= linear:
+            return False
+        ends = (p.offset + self.buffers[p.buffer].nbytes for p in (one, other))
+        return max(one.offset, other.offset) < min(ends)
 
     @property
     def copy_pieces(self) -> int:

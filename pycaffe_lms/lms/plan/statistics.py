@@ -18,9 +18,9 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
     Returns:
         program: its name.
         steps: steps that run, rematerialization included; steps_replayed: those that rematerialize.
-        copies_in, copies_out: copies, one in parts counted once.
+        copies_in, copies_out: copies, one in parts counted once, carried-over values included.
         copies_in_parts: pieces of the copies that are made in parts.
-        bytes_in, bytes_out: bytes copied.
+        bytes_in, bytes_out: bytes copied, without carried-over values.
         seconds_predicted, stall_ms_predicted: time of the run, and how much of it steps wait for copies.
         rules: the rules by which it was made.
         arena_bytes: device memory allocated for managed buffers; used_bytes: how much of it the plan uses.

@@ -367,6 +367,12 @@ class _Values:
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device at the end: {names}")
+        for place in (op.placed for op in plan.carried_over):  # the next run skips these copies
+            size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
+            if not same or not self.occupants.framed(self._where(place.offset, size), place.buffer):
+                raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
+                    blob=plan.buffers[place.buffer].name
+                )
         if self.host_slots:
             names = ", ".join(plan.buffers[b].name for b in self.host_slots)
             raise PlanError(f"plan of {plan.program.name}: still in host slots at the end: {names}")

@@ -147,6 +147,7 @@ def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[in
     steps, seconds = len(plan.program.steps), step_seconds(plan, costs)
     needed = _needed(made.ops, made.after)
     hosted = {a.buffer for step in plan.program.steps if step.host for a in step.accesses}
+    left = {op.id for op in plan.carried_over}
     key = {op.id: op.step if op.place is None else steps + op.id for op in made.ops}
     at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(ranges) if r.fetched}
     at |= {(COPY_OUT, r.buffer, r.final): i for i, r in enumerate(ranges) if r.saved}
@@ -159,8 +160,8 @@ def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[in
             tasks[k] = Task(k, HOST if op.kind is OpKind.HOST else COMPUTE, seconds[op.step], 0.0, keys)
             continue
         i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is OpKind.OUT, plan.buffers[op.place.buffer]
-        # a host step that writes the next value waits for the copy in
-        fixed = not out and buffer.id in hosted
+        # a host step that writes the next value waits for the copy in; a carried-over value is skipped only in front
+        fixed = (not out and buffer.id in hosted) or op.id in left
         copies[k] = QueuedCopy(
             i,
             out,
@@ -171,7 +172,7 @@ def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[in
             fixed=fixed,
             whole=bool(buffer.compressed_bytes),
         )
-        tasks[k] = copy_task(k, op.stream, buffer.copied, keys, costs.machine)
+        tasks[k] = copy_task(k, op.stream, 0 if op.id in left else buffer.copied, keys, costs.machine)
         groups.setdefault((op.stream, op.step), []).append(k)
     return CopyQueues(ranges, copies, tasks, groups, steps)
 

@@ -112,7 +112,7 @@ def finish(
 ) -> Plan:
     """Make the plan of these live ranges at these offsets (bytes). order: as `Plan.order`; None: the program's own."""
     made = emitted(program, buffers, ranges, packing.offsets, packing.paging)
-    return Plan(
+    plan = Plan(
         program=program,
         buffers=dict(buffers),
         ops=made.ops,
@@ -124,6 +124,8 @@ def finish(
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
+    left = sum(plan.copied(op) for op in plan.carried_over)
+    return replace(plan, bytes_in=plan.bytes_in - left) if left else plan
 
 
 def emitted(

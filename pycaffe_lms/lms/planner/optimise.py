@@ -25,6 +25,7 @@ from ..program import Buffer, Program, Step
 from ..remat.candidates import CheckpointCandidates, RematCandidates, ordered, verify_remat
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
+from .carry_over import with_carry_over
 from .evict import Constraints, DoesNotFit, EvictionPass, Evictions
 from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
 
@@ -181,14 +182,17 @@ def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
     groups = chains(ranges, inplace_reuses(result.program, buffers))
     wished = _wishes(ranges, buffers, seconds, costs, problem.ahead, search.copy_margin)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
+    wished, ties = with_carry_over(
+        result.program, buffers, ranges, groups, wished, seconds, costs.machine, search.carry_over_factor
+    )
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
         packing = pack(lives) if page is None else paged(lives, page)
     else:
         within = (
-            pack_within(wished, limit, search)
+            pack_within(wished, limit, ties, search)
             if page is None
-            else paged_within(wished, limit, page, found.evicted > 0, search)
+            else paged_within(wished, limit, page, found.evicted > 0, ties, search)
         )
         if within is None or isinstance(within, int):
             return within

@@ -227,6 +227,7 @@ def _totals(plan: Plan) -> str:
     found = plan_statistics(plan)
     size = {key: human_bytes(value) for key, value in found.items() if "bytes" in key}
     counted = {key: f"{n['count']}, {human_bytes(n['bytes'])}" for key, n in found["buffers"].items()}
+    carried = human_bytes(sum(map(plan.copied, plan.carried_over)))
     groups: dict[str, list[tuple[str, ...]]] = {
         "Memory": [
             ("device memory", size["arena_bytes"]),
@@ -239,6 +240,7 @@ def _totals(plan: Plan) -> str:
             ("in", f"{size['bytes_in']} in {found['copies_in']} copies"),
             ("out", f"{size['bytes_out']} in {found['copies_out']} copies"),
             ("pieces of copies made in pieces", str(found["copies_in_parts"])),
+            ("carried over from run to run", carried),
         ],
         "Buffers": [
             ("managed", counted["managed"]),

@@ -16,6 +16,7 @@ def summary(plan: Plan) -> list[str]:
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
     unshared = human_bytes(plan.unshared_host_bytes)
+    carried_over = sum(map(plan.copied, plan.carried_over))
     lossy = f" (lossy: {len(plan.compressed)} buffers in 16 bits)" if plan.compressed else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
@@ -23,7 +24,8 @@ def summary(plan: Plan) -> list[str]:
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
         f"host memory for them: {human_bytes(plan.host_bytes)} ({unshared} without sharing host slots)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
-        + (f", of it in {plan.copy_pieces} pieces, which urgent copies can overtake" if plan.copy_pieces else ""),
+        + (f", of it in {plan.copy_pieces} pieces, which urgent copies can overtake" if plan.copy_pieces else "")
+        + (f"; {human_bytes(carried_over)} carried over from run to run" if carried_over else ""),
     ]
 
 

@@ -7,7 +7,7 @@ capture, and runs the host steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
@@ -104,8 +104,9 @@ class PlanGraph:
         others = list(zip(self._others, after[len(copied) :], strict=True))
 
         def run_once() -> None:
-            device, ran = self._device, replace(counted)
-            self._fetch_early(ran)
+            device, carry_over, arena = self._device, self._runtime.carry_over, self._runtime.arena.of(self._plan)
+            ran = replace(counted)
+            self._fetch_early(carry_over.take(self._plan, arena, self._memories), ran)
             launch()
             done = device.record(device.compute)
             for stream in (device.copy_in, device.copy_out):
@@ -115,14 +116,18 @@ class PlanGraph:
             for memory, state in others:
                 memory.become(state, event=memory.host_event)
             self._runtime.stats.ran(self._plan, ran)
+            carry_over.note(self._plan, arena, self._memories)
 
         return run_once
 
-    def _fetch_early(self, counted: Counters) -> None:
-        """Issue the copies in that are outside of the capture."""
+    def _fetch_early(self, carried_over: Collection[int], counted: Counters) -> None:
+        """Issue the copies in that are outside of the capture, but for buffers that are carried over."""
         device, arena = self._device, self._runtime.arena.of(self._plan)
         for place in self._early:
             memory, span = self._memories[place.buffer], arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
+            if place.buffer in carried_over:
+                memory.be_found(span)
+                continue
             memory.ask(Ask.READ_GPU, span=span, stream=device.copy_in)
             counted.copies_in += 1
             counted.bytes_in += memory.nbytes
@@ -134,9 +139,10 @@ def _early(plan: Plan, front: int) -> list[Op]:
     """Return the copies in before any device work that stay outside of the capture.
 
     These are copies of values that host steps made, so that the host can make the next ones as soon as these are
-    copied.
+    copied, and copies of carried-over values, which a run may skip.
     """
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
+    made |= {op.placed.buffer for op in plan.carried_over}
     start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), plan.ops)
     return [op for op in start if op.kind is OpKind.IN and op.placed.buffer in made and op.part is None]
 

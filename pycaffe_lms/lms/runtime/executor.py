@@ -62,6 +62,7 @@ class PlanRun:
         self._events: dict[int, object] = {}
         self._waited, self._compressed = plan.waited, plan.compressed
         self._held_before = runtime.stats.held
+        self._carried_over: frozenset[int] = frozenset()  # buffers that are already in their first place
         self.counted = Counters()
 
     def issue(self, op: Op, execute: Callable[[int], None]) -> None:
@@ -126,6 +127,12 @@ class PlanRun:
         memory, recorder = self.memories[op.placed.buffer], self.runtime.recorder
         if op.begins:
             self.held_more(self.plan.buffers[op.placed.buffer].nbytes)
+            if op.placed.buffer in self._carried_over:
+                self._carried_over -= {op.placed.buffer}
+                memory.be_found(self.span_of(op.placed))
+                if recorder:
+                    recorder.idle(stream)
+                return
         start = recorder and recorder.begin(stream)
         with self._copying(op.placed.buffer):
             memory.ask(Ask.READ_GPU, span=self.span_of(op.placed), stream=stream, part=op.part)
@@ -197,7 +204,8 @@ class PlanRun:
 
     def run(self, execute: Callable[[int], None]) -> Counters:
         """Issue all operations, then let every stream wait for the others. Return what was counted."""
-        stats, plan = self.runtime.stats, self.plan
+        stats, plan, carry_over = self.runtime.stats, self.plan, self.runtime.carry_over
+        self._carried_over = carry_over.take(plan, self.arena, self.memories)
         try:
             for op in plan.ops:
                 self.issue(op, execute)
@@ -216,4 +224,5 @@ class PlanRun:
                     device.wait(stream, event)
         self.counted.finished(plan)
         stats.ran(plan, self.counted)
+        carry_over.note(plan, self.arena, self.memories)
         return self.counted

@@ -32,6 +32,7 @@ from ..remat.requested import check_uncopied
 from ..request import PlanRequest
 from ..rules import SEARCH, SearchBudget
 from .arena import Arena
+from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
 from .executor import PlanRun, bring_to_host, first_uses
@@ -78,7 +79,7 @@ class Runtime:
         self.compression: Compression | None = None  # for `-lms_compress`
         self._idle_compression: Compression | None = None  # kept while LMS is idle
         self._workspace: Span | None = None
-        self.memory_owners = MemoryOwners(self)
+        self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
         file = self.config.plan_file
         self.plan_cache = PlanCache(file) if file is not None else None
         if not self.device.is_host:
