@@ -97,6 +97,20 @@ def test_settings_that_make_no_sense(wrong):
         caffe.LMS(**wrong)
 
 
+@pytest.mark.parametrize("name, meant", [("budget", "16GB"), ("host_limit", "16GB"), ("exclude", "16GB")])
+def test_a_number_that_can_be_no_bytes_is_refused(name, meant):
+    """16 is meant in GB, 2048 in MB; a MiB and more is taken as bytes."""
+    with pytest.raises(UsageError, match=f'16 what\\?\n  fix: give a unit: {name}="16GB" or {name}="16MB"'):
+        caffe.LMS(**{name: 16})
+    with pytest.raises(UsageError, match="1048575 what"):
+        caffe.LMS(**{name: (1 << 20) - 1})
+    assert getattr(caffe.LMS(**{name: 1 << 20}), name) == 1 << 20 == getattr(caffe.LMS(**{name: "1MB"}), name)
+    small = caffe.LMS(**{name: "2KB"})
+    assert (
+        getattr(small, name) == 2048 == getattr(dataclasses.replace(pickle.loads(pickle.dumps(small)), frac=0.5), name)
+    )
+
+
 def test_a_default_inside_a_with_statement(files):
     net_file, solver_file = files
 

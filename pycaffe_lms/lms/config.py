@@ -14,21 +14,35 @@ from fractions import Fraction
 from ..errors import UsageError
 from ..options import Limit, number, option, options_of, switch, whole_number
 
-_UNITS = {"": 1, "b": 1} | {f"{x}{b}": 1024**k for k, x in enumerate("kmgt", 1) for b in ("", "b", "ib")}
+_UNITS = {"": 0, "b": 1} | {f"{x}{b}": 1024**k for k, x in enumerate("kmgt", 1) for b in ("", "b", "ib")}  # "": of zero alone
 BARE_KB = 1000  # of -lms without a number, as in PowerAI
 COMPRESSED = ("fp16", "bf16")  # formats of compression
 AUTO_BYTES = 64 << 10  # with `auto`, buffers up to this many bytes stay on the device
 
 
 def parse_size(text: str, flag: str) -> int:
-    """Return the bytes of "16GB", "512MB" or "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
+    """Return the bytes of "16GB", "512MB" or "4096B" (KB, MB, GB, TB are powers of 1024).
+
+    Raises:
+        UsageError: the text is no size, or has no unit: 16 could be anything.
+    """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match.group(2).lower() not in _UNITS:
-        raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
-    size = int(Fraction(match.group(1)) * _UNITS[match.group(2).lower()])
+        raise UsageError(f"{flag} {text[:40]!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
+    number, unit = match.group(1), match.group(2).lower()
+    if not unit and Fraction(number):
+        raise no_unit(f"{flag} {number[:40]}", number[:40], f"{flag} {{}}")
+    size = int(Fraction(number) * _UNITS[unit])
     if size >= 1 << 63:
         raise UsageError(f"{flag} {text[:40]!r} is more than any machine has", fix=f"for example {flag} 16GB")
     return size
+
+
+def no_unit(said: str, number: str, example: str) -> UsageError:
+    """Return the error of a size without a unit. example: how to write it, {} stands for the size."""
+    units = ("GB", "MB") if len(number) < 5 else ("MB", "KB") if len(number) < 7 else ("B",)
+    meant = " or ".join(example.format(f"{number}{unit}") for unit in units)
+    return UsageError(f"{said}: {number} what?", fix=f"give a unit: {meant}")
 
 
 def _threshold(text: str, flag: str) -> dict[str, bool | int]:

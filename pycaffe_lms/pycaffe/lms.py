@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..errors import UsageError
-from ..lms.config import BARE_KB, LMSConfig, parse_size
+from ..lms.config import BARE_KB, LMSConfig, no_unit, parse_size
 from ..lms.plan.plan import Plan
 from ..lms.report import text
 from ..lms.report.page import render
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _around = threading.local()  # .stack: the settings outside of each `with` that the thread is in
 _TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(LMSConfig).items()}
+_LEAST_BYTES = 1 << 20  # of a size given as a number: a smaller one is meant in GB or MB
 _IN_WORDS = {int: "whole number", float: "number", bool: "True or False", str: "text"}
 
 
@@ -43,7 +44,7 @@ def keywords() -> list[tuple[str, str, object, str]]:
         in_words = _IN_WORDS | {str: " or ".join(map(repr, texts)) or _IN_WORDS[str]}
         takes = " or ".join(in_words[kind] for kind in _TYPES[name] if kind in in_words)
         if option.is_size:
-            takes = "bytes, or a size such as '16GB'"
+            takes = "a size such as '16GB', or bytes (1 MiB or more)"
         elif name == "threshold_kb":
             takes = "KB, a size such as '1MB', or 'auto'"
         rows.append((name, takes, BARE_KB if name == "threshold_kb" else parameter.default, option.help))
@@ -88,17 +89,23 @@ class LMS(LMSConfig):
         settings.lms = _around.stack.pop()
 
 
+class _Bytes(int):
+    """Hold a size that was given with a unit, however small; copies of the settings keep it."""
+
+
 def _checked(name: str, value: Any) -> Any:
     """Return the setting's value, a size as bytes. Raises UsageError for a value of another type."""
     is_size = options_of(LMSConfig)[name].is_size
     if is_size and isinstance(value, str):
-        return parse_size(value, name)
+        return _Bytes(parse_size(value, name))
     kinds = _TYPES[name]
     if not isinstance(value, (*kinds, int) if float in kinds else kinds) or (
         isinstance(value, bool) and bool not in kinds
     ):
         fix = f'give bytes, or {name}="16GB"' if is_size else "see help(caffe.LMS)"
         raise UsageError(f"{name} cannot be {value!r}", fix=fix)
+    if is_size and isinstance(value, int) and 0 < value < _LEAST_BYTES and not isinstance(value, _Bytes):
+        raise no_unit(f"{name}={value}", str(value), f'{name}="{{}}"')
     return value
 
 

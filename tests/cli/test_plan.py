@@ -154,8 +154,8 @@ def test_the_least_budget_is_the_least(tmp_path, capsys, policy):
     for lms in ("1", "auto"):
         argv = ["-model", str(model), "-lms", lms, "-lms_split", "off", "-lms_budget"]
         least = _json(tmp_path, *argv, "8MB")["least"]
-        assert _json(tmp_path, *argv, str(least["nbytes"]))["fits"]
-        assert not _json(tmp_path, *argv, str(int(0.98 * least["nbytes"])), code=1)["fits"]
+        assert _json(tmp_path, *argv, f"{least['nbytes']}B")["fits"]
+        assert not _json(tmp_path, *argv, f"{int(0.98 * least['nbytes'])}B", code=1)["fits"]
         assert sum(b["bytes"] for b in least["blobs"]) >= least["nbytes"] - least["fixed"]
 
 
@@ -196,17 +196,17 @@ def test_a_sweep_is_what_single_plans_say(tmp_path, capsys):
 def test_host_memory_may_be_what_does_not_fit(tmp_path, capsys):
     argv = ["-model", _dummy(tmp_path), "-lms", "1", "-lms_budget", "700KB", "-lms_ahead", "0"]
     needed = _json(tmp_path, *argv)["host_bytes"]
-    assert _json(tmp_path, *argv, "-lms_host", str(needed))["fits"]
-    assert not _json(tmp_path, *argv, "-lms_host", str(needed - 1), code=1)["fits"]
+    assert _json(tmp_path, *argv, "-lms_host", f"{needed}B")["fits"]
+    assert not _json(tmp_path, *argv, "-lms_host", f"{needed - 1}B", code=1)["fits"]
     assert "raise -lms_host" in capsys.readouterr().err
 
 
 def test_without_lms_it_says_whether_the_net_fits(tmp_path, capsys):
     argv = ["-model", _dummy(tmp_path), "-lms", "0"]
     needed = _json(tmp_path, *argv, "-lms_budget", "8MB")["in_core"]["bytes"]
-    code, out = _plan(capsys, *argv, "-lms_budget", str(needed))
+    code, out = _plan(capsys, *argv, "-lms_budget", f"{needed}B")
     assert code == 0 and ", which fits" in out and "managed" not in out
-    code, out = _plan(capsys, *argv, "-lms_budget", str(needed - 512))
+    code, out = _plan(capsys, *argv, "-lms_budget", f"{needed - 512}B")
     assert code == 1 and ", which does not fit" in out and "-lms auto" in out
 
 

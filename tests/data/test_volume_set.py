@@ -135,7 +135,7 @@ def spoil(scans, name, values):
 )
 def test_a_volume_that_does_not_fit_leaves_no_list(scans, capsys, listed, name, values, words):
     spoil(scans, name, values)
-    assert dataset("-list", listed, "-out", "out", "-file_size", "1") == 1
+    assert dataset("-list", listed, "-out", "out", "-file_size", "1B") == 1
     said = capsys.readouterr().err
     assert re.search(words, said) and "fix: " in said
     assert not (scans / "out" / "train.txt").exists() and not list((scans / "out").glob(".*"))

@@ -59,7 +59,7 @@ def test_the_ends_of_the_ranges_are_inside(good):
     "text, size",
     [
         ("0", 0),
-        ("1073741824", 1 << 30),
+        ("1073741824B", 1 << 30),
         ("512b", 512),
         ("1k", 1024),
         ("64KB", 65_536),
@@ -69,7 +69,7 @@ def test_the_ends_of_the_ranges_are_inside(good):
         (" 16GB ", 17_179_869_184),
         ("1.5g", 1_610_612_736),
         ("2Tb", 2_199_023_255_552),
-        ("9007199254740993", 9_007_199_254_740_993),  # one more than a float can count to
+        ("9007199254740993B", 9_007_199_254_740_993),  # one more than a float can count to
     ],
 )
 def test_sizes(text, size):
@@ -85,9 +85,25 @@ def test_what_is_no_size_names_the_flag(text):
     assert f"-lms_host {text!r}" in str(caught.value) and "16GB" in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    "text, meant",
+    [
+        ("16", "-lms_budget 16GB or -lms_budget 16MB"),
+        (" 1.5 ", "-lms_budget 1.5GB or -lms_budget 1.5MB"),
+        ("16384", "-lms_budget 16384MB or -lms_budget 16384KB"),
+        ("17179869184", "-lms_budget 17179869184B"),
+    ],
+)
+def test_a_size_without_a_unit_is_refused(text, meant):
+    with pytest.raises(UsageError) as caught:
+        parse_size(text, "-lms_budget")
+    assert caught.value.message == f"-lms_budget {text.strip()}: {text.strip()} what?"
+    assert caught.value.fix == f"give a unit: {meant}"
+
+
 def test_a_size_beyond_all_machines_is_refused():
     """2^63 bytes and more cannot be counted by any device; floats, and messages made with them, overflow later."""
     assert parse_size("8388607TB", "-lms_budget") == 8_388_607 << 40
-    for text in ("8388608TB", "9" * 400):
+    for text in ("8388608TB", f"{'9' * 400}B"):
         with pytest.raises(UsageError, match="-lms_budget"):
             parse_size(text, "-lms_budget")

@@ -193,10 +193,10 @@ def test_more_ahead_never_fails_where_on_demand_fits():
     least = demand.resident_bytes + demand.workspace_bytes + demand.arena.nbytes
     for ahead in ("1", "5", "1000"):
         solver = make_solver(
-            "residual", SimDevice(64 * MB), config("-lms", "1", "-lms_ahead", ahead, "-lms_budget", str(least))
+            "residual", SimDevice(64 * MB), config("-lms", "1", "-lms_ahead", ahead, "-lms_budget", f"{least}B")
         )
         assert solver.runtime.device.in_use() <= least
-    make_solver("residual", SimDevice(64 * MB), config("-lms", "1", "-lms_budget", str(least)))
+    make_solver("residual", SimDevice(64 * MB), config("-lms", "1", "-lms_budget", f"{least}B"))
 
 
 @pytest.mark.parametrize("mode, waits", [(0, set()), (1, {"out"}), (2, {"in"}), (3, {"out", "in"})])
@@ -254,7 +254,7 @@ def test_recompute_makes_again_in_place_of_copies_where_the_link_is_slow(monkeyp
         ["-lms", "1000", "-lms_frac", "0.4", "-lms_budget", "2MB"],
         ["--lms", "1000", "--lms_frac", "0.4", "--lms_budget", "2MB"],
         ["-lms=1000", "-lms_frac=0.4", "-lms_budget=2MB"],
-        ["--lms=1000", "--lms_frac=.4", "--lms_budget=2097152"],
+        ["--lms=1000", "--lms_frac=.4", "--lms_budget=2097152B"],
         ["--lms_budget=2048KB", "-lms_frac", "4e-1", "-lms"],
     ],
     ids=" ".join,

@@ -221,7 +221,7 @@ def test_a_plan_without_a_gpu_chooses_alike(tmp_path, capsys):
     assert "two steps" not in capsys.readouterr().out or json.loads(out.read_text())["layers_in_two_steps"]
     budget = json.loads(out.read_text())["least"]["nbytes"]
     assert budget < least(net, False)
-    assert main([*argv, "-lms_budget", str(budget), "-lms_split", "off"]) == 0
+    assert main([*argv, "-lms_budget", f"{budget}B", "-lms_split", "off"]) == 0
     said = capsys.readouterr().out
     found = json.loads(out.read_text())
     assert found["layers_in_two_steps"] == 3

@@ -110,8 +110,8 @@ def test_the_least_budget_is_accepted_and_a_smaller_one_refused(name, capsys):
     shapes = [a for top, s in model.data.items() for a in ("-shape", f"{top}={','.join(map(str, s))}")]
     argv = ["plan", "-model", str(MODELS / model.path), *shapes, "-lms", "1", "-summary", "-lms_split", "off"]
     least = memory(model, FILES).lms_1
-    assert main([*argv, "-lms_budget", str(least)]) == 0
-    assert main([*argv, "-lms_budget", str(least * 98 // 100)]) == 1
+    assert main([*argv, "-lms_budget", f"{least}B"]) == 0
+    assert main([*argv, "-lms_budget", f"{least * 98 // 100}B"]) == 1
     assert "device memory" in capsys.readouterr().err
 
 
@@ -121,8 +121,8 @@ def test_in_core_is_what_training_without_lms_takes(name, capsys):
     shapes = [a for top, s in model.data.items() for a in ("-shape", f"{top}={','.join(map(str, s))}")]
     argv = ["plan", "-model", str(MODELS / model.path), *shapes, "-lms", "0", "-summary"]
     needed = memory(model, FILES).in_core
-    assert main([*argv, "-lms_budget", str(needed)]) == 0
-    assert main([*argv, "-lms_budget", str(needed - 4096)]) == 1
+    assert main([*argv, "-lms_budget", f"{needed}B"]) == 0
+    assert main([*argv, "-lms_budget", f"{needed - 4096}B"]) == 1
     assert human_bytes(needed) in capsys.readouterr().out
 
 
