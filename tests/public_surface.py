@@ -1,4 +1,4 @@
-"""pycaffe's public names and signatures, as its users know them (BVLC/caffe 9b89154, python/caffe).
+"""pycaffe's public names and signatures, as its users know them (BVLC/caffe 9b89154, python/caffe), and ours.
 
 A value is a signature, or what kind of thing it is. Names that begin with a capital are looked up on an example object
 (`Net.forward` on a net), the others from the package on.
@@ -248,7 +248,14 @@ NET_SPEC = {
     "Spec.to_proto": "()",
 }
 
-EVERYTHING = PACKAGE | EXTENSION | NET | BLOBS | SOLVERS | IO | CLASSIFIERS | DRAWING | NET_SPEC
+OURS = {  # beyond pycaffe
+    "LMS": CLASS,
+    "set_lms": "(lms, /)",
+    "set_math": "(math, /)",
+    "set_mode_sim": "(memory='16GB')",
+}
+
+EVERYTHING = OURS | PACKAGE | EXTENSION | NET | BLOBS | SOLVERS | IO | CLASSIFIERS | DRAWING | NET_SPEC
 
 # Not there yet. A test makes sure that each of them really is absent, so this can only shrink.
 PENDING: frozenset[str] = frozenset()

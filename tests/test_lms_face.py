@@ -12,6 +12,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.plan.plan import OpKind
@@ -109,6 +110,28 @@ def test_a_number_that_can_be_no_bytes_is_refused(name, meant):
     assert (
         getattr(small, name) == 2048 == getattr(dataclasses.replace(pickle.loads(pickle.dumps(small)), frac=0.5), name)
     )
+
+
+@pytest.mark.parametrize("name, flag", [("split", "-lms_split"), ("split_outputs", "-lms_split_outputs")])
+@pytest.mark.parametrize("text", ["off", "auto", "4"])
+def test_pieces_as_their_flags_take_them(name, flag, text):
+    """`split="off"` is `-lms_split off`, and what the flag refuses the keyword refuses."""
+    parser = flags.parser("train", "")
+    flags.add_device(parser, trains=True)
+    by_flag = dataclasses.asdict(flags.lms_config(flags.parse(parser, ["-lms", "1000", flag, text])))
+    assert dataclasses.asdict(caffe.LMS(**{name: text})) == by_flag
+    if text == "4":
+        assert dataclasses.asdict(caffe.LMS(**{name: 4})) == by_flag
+    for wrong in ("of", "0", "-1", "", "4.0"):
+        with pytest.raises(UsageError, match="auto, off, or a number such as 4") as error:
+            caffe.LMS(**{name: wrong})
+        assert name in str(error.value)
+
+
+def test_compression_as_its_flag_takes_it():
+    assert caffe.LMS(compress="off") == caffe.LMS() and caffe.LMS(compress="bf16").compress == "bf16"
+    with pytest.raises(UsageError, match="use fp16 or bf16"):
+        caffe.LMS(compress="fp8")
 
 
 def test_a_default_inside_a_with_statement(files):

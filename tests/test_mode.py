@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
+from pycaffe_lms import errors as caffe_errors
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.pycaffe import mode
+
+from .net.nets import inputs, ip, loss
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +74,9 @@ def test_values_that_make_no_sense():
         (caffe.set_lms, (1000, "16GB", {})),
         (caffe.set_math, ("bfloat16", None, 16)),
         (caffe.init_log, (-1, 4, "INFO")),
+        (caffe.set_mode_sim, (0, -1, 1.5, None, "16 apples", 2**63)),
+        (lambda order: caffe.set_mode_sim(order=order), ("last", None, 1)),
+        (lambda seed: caffe.set_mode_sim(seed=seed), (-1, 2**32, "3")),
     ):
         before = everything()
         for value in values:
@@ -159,3 +165,53 @@ def test_math_is_of_nets_and_solvers_that_are_made_next(tmp_path):
         assert cuda.math() == "fp32" and halves() == [set()] * 3
     finally:
         cuda.set_math(before)
+
+
+# -- the simulated device -------------------------------------------------------------------------------------------
+WIDE = inputs(x=(64, 1000), label=(64,)) + ip("a", "x", 500) + ip("b", "a", 500) + ip("c", "b", 3) + loss("c")
+
+
+def trained(files, **options):
+    """Return a solver's parameters after three iterations on fixed values, and the solver."""
+    solver = caffe.get_solver(files, **options)
+    rng = np.random.default_rng(0)
+    solver.net.blobs["x"].data[...] = rng.normal(size=(64, 1000))
+    solver.net.blobs["label"].data[...] = rng.integers(0, 3, 64)
+    solver.step(3)
+    return [p.data.copy() for params in solver.net.params.values() for p in params], solver
+
+
+@pytest.fixture
+def wide(tmp_path):
+    (tmp_path / "net.prototxt").write_text(WIDE)
+    path = tmp_path / "solver.prototxt"
+    path.write_text(f'net: "{tmp_path}/net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 9 random_seed: 1')
+    return str(path)
+
+
+def test_lms_on_the_simulated_device_copies_and_gives_the_same_bits(wide):
+    """750,000 parameters with gradients and histories take 8.6 MB, those of the largest layer 5.8."""
+    caffe.set_mode_sim("64MB")
+    whole, solver = trained(wide)
+    assert solver.net.device.capacity() == 64 << 20
+    assert solver.net.lms.stats()["bytes_out"] == 0
+    caffe.set_mode_sim("7MB", order="random", seed=3)
+    with pytest.raises(caffe_errors.OutOfDeviceMemory):
+        caffe.get_solver(wide)
+    small, solver = trained(wide, lms=caffe.LMS(10))
+    stats = solver.net.lms.stats()
+    assert stats["bytes_out"] > 0 and stats["bytes_in"] > 0 and stats["device_bytes"] == 7 << 20
+    assert all(np.array_equal(a, b) for a, b in zip(whole, small, strict=True))
+
+
+def test_nets_of_one_simulated_device_share_it(wide):
+    caffe.set_mode_sim("64MB")
+    solver = caffe.get_solver(wide)
+    net = caffe.Net(wide.replace("solver.", "net."), caffe.TEST)
+    assert net.device is solver.net.device
+    solver.share_weights(net)
+    caffe.set_mode_sim(64 << 20)
+    assert caffe.Net(wide.replace("solver.", "net."), caffe.TEST).device is not net.device
+    assert in_a_thread(lambda: caffe.Net(wide.replace("solver.", "net."), caffe.TEST).device.name) == "cpu"
+    caffe.set_mode_cpu()
+    assert caffe.Net(wide.replace("solver.", "net."), caffe.TEST).device.is_host

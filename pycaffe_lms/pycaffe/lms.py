@@ -40,7 +40,7 @@ def keywords() -> list[tuple[str, str, object, str]]:
     rows = []
     for name, parameter in _SIGNATURE.parameters.items():
         option = options_of(LMSConfig)[name]
-        texts = [choice for choice in option.choices if choice != "off"] or ["auto"] * (int in _TYPES[name])
+        texts = option.choices or ("off", "auto") * (int in _TYPES[name])
         in_words = _IN_WORDS | {str: " or ".join(map(repr, texts)) or _IN_WORDS[str]}
         takes = " or ".join(in_words[kind] for kind in _TYPES[name] if kind in in_words)
         if option.is_size:
@@ -94,11 +94,15 @@ class _Bytes(int):
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return the setting's value, a size as bytes. Raises UsageError for a value of another type."""
-    is_size = options_of(LMSConfig)[name].is_size
+    """Return the setting's value: a size as bytes, a text such as "off" as the flag takes it.
+
+    Raises UsageError for a value of another type."""
+    option, kinds = options_of(LMSConfig)[name], _TYPES[name]
+    is_size = option.is_size
     if is_size and isinstance(value, str):
         return _Bytes(parse_size(value, name))
-    kinds = _TYPES[name]
+    if isinstance(value, str) and str in kinds:
+        value = option.parse(value, name)
     if not isinstance(value, (*kinds, int) if float in kinds else kinds) or (
         isinstance(value, bool) and bool not in kinds
     ):

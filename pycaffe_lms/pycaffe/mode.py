@@ -21,8 +21,9 @@ from typing import Any, SupportsIndex
 
 from ..backend import cuda, get_device, nccl_available
 from ..backend.device import Device
+from ..backend.sim.streams import ORDERS
 from ..errors import UsageError
-from ..lms.config import LMSConfig
+from ..lms.config import LMSConfig, parse_size
 from ..log import LOGGER, GlogFormatter
 from ..net.tuning import Tuning
 
@@ -47,10 +48,13 @@ class Settings(threading.local):
 
 
 settings = Settings()
+_simulated = threading.local()  # .device: the thread's simulated device, where its mode is "sim"
 
 
 def device_of(device: Device | None = None) -> Device:
     """Return `device`, or else the device of the thread's mode. Raises DeviceError where that cannot be used."""
+    if device is None and settings.backend == "sim":
+        device = _simulated.device
     return device or get_device(settings.backend, index=settings.index)
 
 
@@ -74,6 +78,29 @@ def set_mode_cpu() -> None:
 def set_mode_gpu() -> None:
     """Let nets and solvers that this thread makes from now on run on the GPU of `set_device`."""
     settings.backend = "cuda"
+
+
+def set_mode_sim(memory: int | str = "16GB", *, order: str = "latest", seed: int = 0) -> None:
+    """Let nets and solvers that this thread makes from now on run on a simulated GPU, which needs no GPU.
+
+    It has device memory of its own, of limited size, and copies between it and the host, so Large Model Support works
+    there as on a GPU; the values are computed on the CPU. Each call makes a new, empty device, which the nets and
+    solvers made after it share.
+
+    Args:
+        memory: bytes of device memory, or a size such as "64MB".
+        order: when queued work runs, as events allow: "latest", "earliest", or "random" (by `seed`), which reveals a
+            missing wait.
+        seed: of the random order, 0 or more.
+
+    Raises UsageError for anything else."""
+    if isinstance(memory, str):
+        memory = parse_size(memory, "memory")
+    if order not in ORDERS:
+        raise UsageError(f"order is {order!r}", fix='give "latest", "earliest" or "random"')
+    capacity, seed = _whole(memory, "memory", 1, 2**63 - 1), _whole(seed, "seed", 0, 2**32 - 1)
+    _simulated.device = get_device("sim", capacity=capacity, order=order, seed=seed)
+    settings.backend = "sim"
 
 
 def set_device(device_id: int) -> None:
