@@ -16,12 +16,17 @@ import difflib
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf.message import Message
 
 from .errors import LayerParamError, Where
 from .proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from .proto.net_spec_types import LayerTypes, ParameterTypes
+else:
+    LayerTypes = ParameterTypes = object
 
 _Field: TypeAlias = Any  # a FieldDescriptor, whose class depends on how protobuf is implemented
 _LAYER_FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
@@ -114,7 +119,7 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return "; did you mean " + " or ".join(f'"{n}"' for n in near) + "?" if near else ""
 
 
-def _homes(type_name: str) -> list[str]:
+def keyword_messages(type_name: str) -> list[str]:
     """Return the fields of LayerParameter whose messages a type's keywords may set, in order of preference."""
     own = _PARAM_NAMES.get(type_name)
     prefixes = ([own] if own else []) + list(_EXTRA_MESSAGES.get(type_name, ()))
@@ -125,7 +130,7 @@ def _home_of(type_name: str, key: str) -> str | None:
     """Return the message field for a keyword, None for LayerParameter itself. Raises: LayerParamError for neither."""
     if key.endswith("param") and key in _LAYER_FIELDS:
         return None
-    homes = _homes(type_name)
+    homes = keyword_messages(type_name)
     for home in homes:
         if key in _MESSAGES[home].fields_by_name:
             return home
@@ -298,33 +303,49 @@ def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
     return writer.net
 
 
-class Layers:
+class Layers(LayerTypes):
     """Make layers: `L.Type(*bottoms, ntop=1, in_place=False, **fields)` returns a Top; a tuple of Tops for ntop > 1, a
-    Function for 0."""
+    Function for 0.
 
-    def __getattr__(self, type_name: str) -> Callable[..., Any]:
-        if type_name.startswith("_"):
-            raise AttributeError(type_name)
+    Type checkers and editors know the types and their keywords: `tools/gen_net_spec_types.py`."""
 
-        def layer(*inputs: Top, **params: Any) -> Any:
-            fn = Function(type_name, inputs, params)
-            if fn.ntop == 0:
-                return fn
-            return fn.tops[0] if fn.ntop == 1 else fn.tops
+    if not TYPE_CHECKING:
 
-        layer.__name__ = layer.__qualname__ = type_name
-        return layer
+        def __getattr__(self, type_name: str) -> Callable[..., Any]:
+            return _maker(type_name)
 
 
-class Parameters:
+def _maker(type_name: str) -> Callable[..., Any]:
+    """Return the function that makes layers of a type."""
+    if type_name.startswith("_"):
+        raise AttributeError(type_name)
+
+    def layer(*inputs: Top, **params: Any) -> Any:
+        fn = Function(type_name, inputs, params)
+        if fn.ntop == 0:
+            return fn
+        return fn.tops[0] if fn.ntop == 1 else fn.tops
+
+    layer.__name__ = layer.__qualname__ = type_name
+    return layer
+
+
+class Parameters(ParameterTypes):
     """Give access to constants: `P.Pooling.MAX` is that of `PoolingParameter`."""
 
-    def __getattr__(self, name: str) -> Any:
-        message = getattr(caffe_pb2, f"{name}Parameter", None)
-        if message is None:
-            known = (m.removesuffix("Parameter") for m in caffe_pb2.DESCRIPTOR.message_types_by_name)
-            raise AttributeError(f'no message "{name}Parameter"' + _did_you_mean(name, known))
-        return message
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return _message(name)
+
+
+def _message(name: str) -> Any:
+    """Return the message class of `P.name`."""
+    message = getattr(caffe_pb2, f"{name}Parameter", None)
+    if message is None:
+        known = (m.removesuffix("Parameter") for m in caffe_pb2.DESCRIPTOR.message_types_by_name)
+        raise AttributeError(f'no message "{name}Parameter"' + _did_you_mean(name, known))
+    return message
 
 
 layers = Layers()
