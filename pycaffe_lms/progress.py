@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from .viz.notebook import in_notebook
+
 if TYPE_CHECKING:
     from .solvers import Solver
 
@@ -77,13 +79,7 @@ def make_bar(title: str, total: int, stream: TextIO | None = None, *, always: bo
         if console.is_terminal or console.is_jupyter:
             return RichBar(importlib.import_module("rich.progress"), title, total, console)
         return None
-    return PlainBar(title, total, stream) if always or stream.isatty() or _in_notebook() else None
-
-
-def _in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    return PlainBar(title, total, stream) if always or stream.isatty() or in_notebook() else None
 
 
 @contextmanager

@@ -253,6 +253,10 @@ OURS = {  # beyond pycaffe
     "set_lms": "(lms, /)",
     "set_math": "(math, /)",
     "set_mode_sim": "(memory='16GB')",
+    "Net.lms": VALUE,
+    "Net.keep": "(*names)",
+    "Net.summary": "()",
+    "Solver.fit": "(iterations=None)",
 }
 
 EVERYTHING = OURS | PACKAGE | EXTENSION | NET | BLOBS | SOLVERS | IO | CLASSIFIERS | DRAWING | NET_SPEC

@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 from .. import solvers
 from ..backend.device import Device
@@ -24,6 +25,8 @@ from ..parallel.data_parallel import DataParallel
 from ..progress import make_bar, shown
 from ..proto.caffe_pb2 import NetParameter, SolverParameter
 from ..vectors import NetVec, StringVec
+from ..viz.history import History
+from ..viz.notebook import NotebookCurves
 from .mode import device_of as _device
 from .mode import lms_of, with_math
 from .mode import settings as _mode
@@ -190,6 +193,36 @@ class SGDSolver(solvers.SGDSolver):
             bar = make_bar(self.net.name or "training", self.param.max_iter, always=bool(progress))
         with shown(self, bar):
             super().solve(resume_file)
+
+    def fit(self, iterations: int | None = None, *, progress: bool | None = None, curves: bool = False) -> History:
+        """Train some iterations and return their losses, learning rates and tests.
+
+        As `step` does it tests, displays and writes snapshots where the solver's settings say so, and calls callbacks.
+        It reads the loss after every iteration, which waits for the device; `step` does not.
+
+        Args:
+            iterations: how many; None: up to max_iter.
+            progress: show a progress bar; None: where stderr is a terminal or a notebook.
+            curves: draw losses, test outputs and learning rates in a notebook while they grow.
+
+        Raises:
+            UsageError: `iterations` is no count; `curves` outside of a notebook.
+            MissingDependency: `curves` without Matplotlib.
+        """
+        n = max(0, self.param.max_iter - self.iter) if iterations is None else iterations
+        if iterations is not None and (not isinstance(n, SupportsIndex) or operator.index(n) < 0):
+            raise UsageError(f"fit: {iterations!r} is not a number of iterations", fix="give 0 or more")
+        name = self.net.name or "training"
+        history = History(name)
+        drawing = NotebookCurves(history.panels, name) if curves else None
+        bar = make_bar(name, self.iter + n, always=bool(progress)) if progress is not False else None
+        try:
+            with history.following(self, drawing.show if drawing else lambda: None), shown(self, bar):
+                self.step(n)
+        finally:
+            if drawing and len(history):
+                drawing.show(now=True)
+        return history
 
     def add_callback(
         self, on_start: Callable[[], None] | object, on_gradients_ready: Callable[[], None] | None = None

@@ -23,6 +23,7 @@ from ..net import net as core
 from ..net import weights
 from ..net.inspect import table
 from ..net.inspect.named import Named
+from ..net.inspect.summary import NetSummary, summarize
 from ..net.run.callbacks import LayerCallback
 from ..parallel.data_parallel import DataParallel
 from ..proto.caffe_pb2 import NetParameter
@@ -255,6 +256,11 @@ class PycaffeNet(core.Net):
     def _repr_html_(self) -> str:
         """Return the table as HTML, for notebooks."""
         return table.html(self._title(), self._table_rows())
+
+    def summary(self) -> NetSummary:
+        """Return a table of the layers of the prototxt: settings, tops, parameters, floating-point operations of a
+        forward, and bytes (values and parameters, not gradients). It prints as text and is a table in a notebook."""
+        return NetSummary(self._title(), tuple(summarize(self.graph, self.dtype.itemsize)))
 
     def _title(self) -> str:
         return f'Net "{self.name}", {"TEST" if self.phase else "TRAIN"}, on {self.device.describe()}'

@@ -335,6 +335,16 @@ class Solver(Uncopied):
         Within `step` it follows every iteration only where `asks_loss` is set, or callbacks or the display need it."""
         return self._display.mean_loss
 
+    @property
+    def last_loss(self) -> float:
+        """Return the loss of the last iteration whose loss was read, as `mean_loss` says; NaN before there is one."""
+        return self._display.last_loss
+
+    @property
+    def last_rate(self) -> float:
+        """Return the learning rate of the last iteration; NaN before there is one."""
+        return self._display.last_rate
+
     # -- ranks and Large Model Support --------------------------------------------------------------------
     @property
     def is_root(self) -> bool:

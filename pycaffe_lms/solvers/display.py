@@ -32,6 +32,7 @@ class TrainingDisplay:
         self._last, self._clock = 0, 0.0  # iteration and time of the last display
         self._shown: tuple[tuple[Output, ...], int, float] | None = None  # of a display whose rate is not logged yet
         self._display: Display | None = None
+        self.last_loss = self.last_rate = math.nan  # of the last iteration; of the last whose loss was read
 
     def begin(self, iteration: int) -> None:
         """Forget earlier losses, and count iterations and seconds from now on."""
@@ -55,6 +56,7 @@ class TrainingDisplay:
     def add_loss(self, loss: float) -> None:
         """Take a loss into the mean."""
         self._losses.append(loss)
+        self.last_loss = loss
 
     def show_loss(self, iteration: int, net: Net) -> None:
         """Log the mean loss and the outputs of an iteration's last batch, where the iteration is displayed."""
@@ -76,7 +78,8 @@ class TrainingDisplay:
         log_outputs("Train", outputs)
 
     def show_rate(self, iteration: int, rate: float) -> None:
-        """Log the learning rate, where the iteration is displayed."""
+        """Keep the learning rate; log it where the iteration is displayed."""
+        self.last_rate = rate
         if not self.due(iteration):
             return
         _log.info("Iteration %d, lr = %s", iteration, number(rate))

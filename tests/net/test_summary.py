@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
+import pycaffe_lms as caffe
 from pycaffe_lms.net.inspect.summary import settings, summarize, totals
-from pycaffe_lms.proto.caffe_pb2 import LayerParameter
+from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter
 
 from .nets import conv, inputs, ip, layer, loss, make_net, relu
 
@@ -65,3 +66,43 @@ def test_a_net():
     assert totals(found)[0] == parameters
     values = 2 * 3 * 64 + 2 + outputs + 12 + 12 + 12 + 1
     assert totals(found)[2] == 4 * (parameters + values)
+
+
+def test_a_net_shows_its_summary():
+    """conv: 2 * 5 * 3 * 9 operations for each of 2 * 36 places, 140 parameters; b uses those of a."""
+    text = (
+        'name: "tiny"\n'
+        + inputs(x=(2, 3, 8, 8))
+        + 'layer { name: "<c>" type: "Convolution" bottom: "x" top: "c" '
+        + "convolution_param { num_output: 5 kernel_size: 3 } }\n"
+        + relu("r", "c")
+        + ip("a", "c", 6, 'param { name: "w" } param { name: "b" }')
+        + ip("b", "c", 6, 'param { name: "w" } param { name: "b" }')
+    )
+    net = caffe.Net(text_format.Parse(text, NetParameter()), caffe.TEST)
+    summary = net.summary()
+    operations, parameters = 2 * 5 * 27 * 72, 5 * 28
+    wide, learned = 2 * 2 * 180 * 6, 6 * 181
+    assert (summary.flops, summary.parameters) == (operations + 2 * wide, parameters + learned)
+    assert summary.nbytes == 4 * (384 + 360 + 12 + 12 + parameters + learned)
+    rows = {line.split()[0]: line for line in str(summary).splitlines()}
+    assert list(rows)[:3] == ["Net", "layer", "-" * len(rows["layer"])] and repr(summary) == str(summary)
+    assert rows["<c>"].split() == [
+        "<c>",
+        "Convolution",
+        "5",
+        "3x3",
+        "c",
+        "(2",
+        "5",
+        "6",
+        "6)",
+        "140",
+        "0.019",
+        "2.0",
+        "KiB",
+    ]
+    assert rows["b"].split()[-5:] == ["of", "a", "0.004", "48", "B"]
+    assert rows["total"].split()[:5] == ["total", "5", "layers", "1,226", "0.028"]
+    html = summary._repr_html_()
+    assert '<td style="text-align:left">&lt;c&gt;</td>' in html and html.count("<tr>") == 1 + 5 + 1

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import human_bytes
 from ...formats.types import SPLIT
 from ...layers.base import Shape
 from ..build.graph import Graph, Node
 from . import table
+
+_HEAD = ("layer", "type", "settings", "tops", "parameters", "MFLOP", "bytes")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,44 @@ class LayerSummary:
     parameters: int
     flops: int
     nbytes: int
+
+
+@dataclass(frozen=True)
+class NetSummary:
+    """Show the layers of a net as a table: aligned text, HTML in a notebook.
+
+    layers: a `LayerSummary` each. parameters, flops, nbytes: sums over them.
+    """
+
+    title: str
+    layers: tuple[LayerSummary, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Return how many numbers the net learns or keeps."""
+        return totals(self.layers)[0]
+
+    @property
+    def flops(self) -> int:
+        """Return the floating-point operations of the products of one forward; a multiply-add counts as two."""
+        return totals(self.layers)[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of values and parameters, without gradients."""
+        return totals(self.layers)[2]
+
+    def _table(self) -> tuple[str, Sequence[str], list[list[str]], list[str]]:
+        total = ["total", f"{len(self.layers)} layers", "", "", *_numbers(self.parameters, self.flops, self.nbytes)]
+        return self.title, _HEAD, [_cells(layer) for layer in self.layers], total
+
+    def __str__(self) -> str:
+        return table.aligned(*self._table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return table.as_html(*self._table())
 
 
 def summarize(graph: Graph, itemsize: int) -> list[LayerSummary]:
@@ -82,6 +123,23 @@ def settings(layer: Any, axes: int = 2) -> str:
     if layer.HasField("eltwise_param"):
         parts.append(layer.eltwise_param.EltwiseOp.Name(layer.eltwise_param.operation))
     return " ".join(filter(None, parts))
+
+
+def _cells(layer: LayerSummary) -> list[str]:
+    tops = ", ".join(f"{name} ({' '.join(map(str, shape))})" for name, shape in layer.tops) or "-"
+    numbers = _numbers(layer.parameters, layer.flops, layer.nbytes)
+    owners = ", ".join(sorted({p.owner for p in layer.params if p.owner is not None}))
+    if owners:
+        numbers[0] = f"of {owners}" + (f", {numbers[0]}" if layer.parameters else "")
+    return [layer.name, layer.type, layer.settings or "-", tops, *numbers]
+
+
+def _numbers(parameters: int, flops: int, nbytes: int) -> list[str]:
+    return [
+        f"{parameters:,}" if parameters else "-",
+        f"{flops / 1e6:,.3f}" if flops else "-",
+        human_bytes(nbytes) if nbytes else "-",
+    ]
 
 
 def _layer(graph: Graph, node: Node, row: table.LayerRow, real: dict[int, str]) -> LayerSummary:

@@ -12,7 +12,7 @@ from ..build.graph import Graph
 from ..passes.precision import value_bytes
 
 HEAD = ("layer", "type", "tops", "parameters", "bytes")
-_RIGHT = {"parameters", "bytes"}
+_RIGHT = {"parameters", "MFLOP", "bytes"}
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,16 @@ def short(name: str, rows: Sequence[LayerRow]) -> str:
 
 def text(title: str, rows: Sequence[LayerRow]) -> str:
     """Format the table as aligned text with a total at the end."""
-    cells = [[*_cells(row)] for row in rows]
-    cells = [list(HEAD), *cells, _total(rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    return aligned(title, HEAD, [_cells(row) for row in rows], _total(rows))
+
+
+def aligned(title: str, head: Sequence[str], body: Sequence[Sequence[str]], total: Sequence[str]) -> str:
+    """Format cells as aligned text below a title, with the total at the end."""
+    cells = [head, *body, total]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
-        parts = (c.rjust(w) if h in _RIGHT else c.ljust(w) for h, c, w in zip(HEAD, row, widths, strict=True))
+        parts = (c.rjust(w) if h in _RIGHT else c.ljust(w) for h, c, w in zip(head, row, widths, strict=True))
         return "  ".join(parts).rstrip()
 
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
@@ -78,18 +82,23 @@ def text(title: str, rows: Sequence[LayerRow]) -> str:
 
 def html(title: str, rows: Sequence[LayerRow]) -> str:
     """Format the table as HTML for notebooks."""
+    return as_html(title, HEAD, [_cells(row) for row in rows], _total(rows))
+
+
+def as_html(title: str, head: Sequence[str], body: Sequence[Sequence[str]], total: Sequence[str]) -> str:
+    """Format cells as an HTML table with a title, and the total at the end."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         parts = (
-            f'<{tag} style="text-align:{"right" if head in _RIGHT else "left"}">{escape(cell)}</{tag}>'
-            for head, cell in zip(HEAD, cells, strict=True)
+            f'<{tag} style="text-align:{"right" if name in _RIGHT else "left"}">{escape(cell)}</{tag}>'
+            for name, cell in zip(head, cells, strict=True)
         )
         return f"<tr>{''.join(parts)}</tr>"
 
-    body = "".join(line(_cells(row), "td") for row in rows)
+    rows = "".join(line(cells, "td") for cells in body)
     return (
-        f"<table><caption>{escape(title)}</caption><thead>{line(HEAD, 'th')}</thead><tbody>{body}</tbody>"
-        f"<tfoot>{line(_total(rows), 'th')}</tfoot></table>"
+        f"<table><caption>{escape(title)}</caption><thead>{line(head, 'th')}</thead><tbody>{rows}</tbody>"
+        f"<tfoot>{line(total, 'th')}</tfoot></table>"
     )
 
 
