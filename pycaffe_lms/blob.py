@@ -125,11 +125,12 @@ class Blob(Shaped, Uncopied):
     one keeps its values.
 
     **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other
-    libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when the array is
-    returned, and the net waits for the user's work before it runs. As long as the array exists it is current after each
-    run, and two things are refused: `data` of that blob (`read_data()` copies), and a run that would move the blob's
-    memory (Large Model Support). For blobs stored channels-last (images on a GPU, and the weights of convolutions) both
-    are strided views: their `reshape` and `ravel` copy, `flat` does not.
+    libraries take them, or the blob itself for its data, through `__dlpack__` or `__cuda_array_interface__`. Work
+    queued before is done when the array is returned, and the net waits for the user's work before it runs. As long as
+    the array exists it is current after each run, and two things are refused: `data` of that blob (`read_data()`
+    copies), and a run that would move the blob's memory (Large Model Support). For blobs stored channels-last (images
+    on a GPU, and the weights of convolutions) both are strided views: their `reshape` and `ravel` copy, `flat` does
+    not.
 
     Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
 
@@ -279,6 +280,24 @@ class Blob(Shaped, Uncopied):
         """Return the gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
         assert self.diff_memory is not None
         return self._device(self.diff_memory, self.diff_last)
+
+    # -- values in other libraries --------------------------------------------------------------------------------
+    def _exchanged(self) -> Any:
+        device = self.data_memory.device
+        return self.data if device.is_host or device.simulated else self.gpu_data
+
+    def __dlpack__(self, **how: Any) -> Any:
+        """Return the values for another library, without a copy: `torch.from_dlpack(blob)`, `np.from_dlpack(blob)`.
+
+        They are those of `gpu_data` on a GPU, else of `data` (on the simulated device, too), with the same rules and
+        errors. how: what the library asks for (stream, max_version, dl_device, copy), as the array API standard says.
+        """
+        return self._exchanged().__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where `__dlpack__` has the values: (1, 0) on the host, (2, number) on a CUDA GPU."""
+        kind, index = self._exchanged().__dlpack_device__()
+        return int(kind), int(index)
 
     def _pointer(self, array: AnyArray, memory: SyncedMemory | None, name: str) -> int:
         assert memory is not None
