@@ -119,8 +119,9 @@ class Blob(Shaped, Uncopied):
     **Host.** `data` and `diff` are NumPy views of the net's own host memory: the net uses what is written there. A view
     stays valid as long as it exists, even after the net is gone. It is updated whenever a forward, backward or step
     ends (on a GPU that costs a copy each time), and the next one uses what was written to it. If Large Model Support,
-    or a chain of fused layers, did not keep the value, the view is filled with NaN and the log names `net.keep`; a
-    request for a new view raises DiscardedRead. A view belongs to the shape that the blob had: after a reshape (and
+    or a chain of fused layers, did not keep the value, the view is filled with NaN and the log names `net.keep`;
+    arithmetic with these NaN makes NumPy warn, or raise under `np.errstate(invalid="raise")`, and a request for a new
+    view raises DiscardedRead. A view belongs to the shape that the blob had: after a reshape (and
     after a partial forward or backward that ends between layers that work in place on the blob) take a new one; the old
     one keeps its values.
 

@@ -4,8 +4,10 @@ A NumPy view shows the host copy, a GPU array the device copy. Every view, and a
 tensor of another library), keeps one base object alive; a weak reference to it tells whether one still exists:
 
 * before a run, a copy with an exported view counts as written by the user (`before_run`);
-* after a run, that copy is updated to the newest value; if the value was dropped, it is filled with NaN, and the log
-  says how to keep it (`after_run`);
+* after a run, that copy is updated to the newest value; if the value was dropped, it is filled with signaling NaN, and
+  the log says how to keep it (`after_run`). A plain array cannot raise when it is read, but NumPy warns of arithmetic
+  with these ("invalid value encountered"), or raises under `np.errstate(invalid="raise")`; arithmetic with other NaN is
+  silent;
 * only one side of a buffer can be exported at a time, since else it is unknown which copy is newer (`check_side`);
 * a GPU array of memory that Large Model Support moves is refused: the run raises until the array is deleted.
 
@@ -31,15 +33,17 @@ if TYPE_CHECKING:
     from .synced import SyncedMemory
 
 _log = logging.getLogger(__name__)
+_SIGNALING = {4: 0x7FA00000, 8: 0x7FF4000000000000}  # NaN, by bytes of a float, whose use sets the "invalid" flag
 
 
 class _Base:
     """Be the base object of NumPy views of a buffer: NumPy shortens chains of views, but not across other objects."""
 
-    __slots__ = ("__array_interface__", "array")
+    __slots__ = ("__array_interface__", "array", "itemsize")
 
-    def __init__(self, array: HostArray):
+    def __init__(self, array: HostArray, itemsize: int):
         self.array = array  # owns the memory
+        self.itemsize = itemsize  # of the views, which all have the net's type
         self.__array_interface__: dict[str, Any] = array.__array_interface__
 
 
@@ -57,12 +61,15 @@ def alive(reference: ref[Any] | None) -> bool:
     return reference is not None and reference() is not None
 
 
-def lend_host(memory: SyncedMemory) -> HostArray:
-    """Return the host copy as uint8, the base of exported views. Call it after a host ask."""
+def lend_host(memory: SyncedMemory, itemsize: int) -> HostArray:
+    """Return the host copy as uint8, the base of exported views. Call it after a host ask.
+
+    itemsize: bytes of a number, which is a float.
+    """
     assert memory.host is not None
     raw = memory.host_held() if memory.host_held is not None else None
     if raw is None or not isinstance(raw.base, _Base) or raw.base.array is not memory.host:
-        raw = np.asarray(_Base(memory.host))
+        raw = np.asarray(_Base(memory.host, itemsize))
         memory.host_held = ref(raw)
     return raw
 
@@ -151,8 +158,12 @@ def _spoil(memory: SyncedMemory) -> None:
     if memory.host_event is not None:  # a copy in flight, of an older value
         memory.device.wait_host(memory.host_event)
         memory.host_event = None
-    if raw is not None and not (raw == 0xFF).all():  # bytes of ones: NaN in every float type
-        raw.fill(0xFF)
+    if raw is None:
+        return
+    size = raw.base.itemsize  # type: ignore[union-attr]  # a `_Base`
+    words, dropped = raw[: raw.nbytes // size * size].view(f"u{size}"), _SIGNALING[size]
+    if (words != dropped).any():
+        words.fill(dropped)
         blob = memory.name.rsplit(".", 1)[0].split("(")[0]
         _log.warning(
             'A NumPy view of "%s" is held, but its value was dropped: it is filled with NaN. net.keep("%s") keeps it',

@@ -176,7 +176,7 @@ class SyncedMemory:
 
     def host_view(self, shape: Sequence[int], dtype: DTypeLike) -> HostArray:
         """Return the host copy as an exported view. Call it after a host ask only."""
-        return _view(lend_host(self), shape, dtype)
+        return _view(lend_host(self, np.dtype(dtype).itemsize), shape, dtype)
 
     def device_array(self, shape: Sequence[int], dtype: DTypeLike, start: int = 0) -> AnyArray:
         """Return the device copy, from element `start` on, as a device array. Call it after a GPU ask only."""

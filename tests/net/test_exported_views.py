@@ -16,6 +16,7 @@ from pycaffe_lms.errors import DeviceError, DiscardedRead, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 
+from ..solvers.helpers import make
 from .nets import conv, inputs, ip, layer, loss, make_net, make_solver, relu
 from .open_sim import OpenSim
 
@@ -149,6 +150,39 @@ def test_a_dropped_value_is_nan_in_a_held_view(caplog):
     net.keep("b")
     solver.step(1)
     assert not np.isnan(net.blobs["b"].data).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_arithmetic_with_a_dropped_value_is_reported(device, dtype):
+    """By NumPy, at the line that computes: a warning, or an error where the user wants one. Other NaN are silent."""
+    solver = make(CHAIN, lambda: {"device": get_device(device)}, dtype=dtype)
+    net = solver.net
+    feed(net)
+    net.forward_range()
+    view = net.blobs["c3"].data
+    assert type(view) is np.ndarray and view.dtype == dtype
+    solver.step(1)
+    usual = np.full_like(view, np.nan)
+    uses = (
+        np.sum,
+        np.mean,
+        lambda a: a * 2,
+        lambda a: 1 - a[0, 1],
+        lambda a: a.copy() + a,
+    )
+    for use in uses:
+        with np.errstate(invalid="raise"):
+            assert np.isnan(use(usual)).all()
+            with pytest.raises(FloatingPointError, match="invalid value"):
+                use(view)
+        with pytest.warns(RuntimeWarning, match="invalid value"):
+            assert np.isnan(use(view)).all()
+    with np.errstate(all="raise"):  # looking is no use
+        assert np.isnan(view).all() and "nan" in repr(view) and np.isnan(view[0].tolist()).all()
+    net.forward_range()
+    with np.errstate(invalid="raise"):
+        assert np.isfinite(view.sum())
 
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])
