@@ -5,7 +5,7 @@ Programs read the log (`log.py`) instead.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 import sys
 import time
@@ -76,6 +76,8 @@ def make_bar(title: str, total: int, stream: TextIO | None = None, *, always: bo
     stream = stream or sys.stderr
     with suppress(ImportError):
         console = importlib.import_module("rich.console").Console(file=stream, force_terminal=always or None)
+        if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+            return PlainBar(title, total, stream)  # rich warns at every picture there
         if console.is_terminal or console.is_jupyter:
             return RichBar(importlib.import_module("rich.progress"), title, total, console)
         return None

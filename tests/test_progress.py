@@ -114,6 +114,18 @@ def test_plain_in_a_notebook(monkeypatch):
     assert isinstance(progress.make_bar("lenet", 3, io.StringIO()), progress.PlainBar)
 
 
+@pytest.mark.parametrize("widgets", [False, True])
+def test_rich_in_a_notebook(monkeypatch, widgets):
+    """Without ipywidgets rich shows no bar, but a warning for every picture."""
+    pytest.importorskip("rich")
+    console = type("Console", (), {"is_jupyter": True, "is_terminal": False})
+    monkeypatch.setattr("rich.console.Console", lambda **options: console())
+    monkeypatch.setattr(progress, "RichBar", lambda rich, title, total, console: "rich")
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: widgets or None)
+    bar = progress.make_bar("lenet", 3, io.StringIO())
+    assert bar == "rich" if widgets else isinstance(bar, progress.PlainBar)
+
+
 def test_with_rich(monkeypatch):
     pytest.importorskip("rich")
     monkeypatch.setenv("TERM", "xterm")

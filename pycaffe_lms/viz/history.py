@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..solvers.events import Evaluation, Observer
-from .notebook import Panels, figure
+from .notebook import Panels, figure, png
 
 if TYPE_CHECKING:
     from ..solvers import Solver
@@ -60,6 +61,11 @@ class History(Observer):
     def figure(self) -> Any:
         """Return a Matplotlib figure of the curves. Raises MissingDependency where Matplotlib is not installed."""
         return figure(self.panels(), self.title)
+
+    def _repr_png_(self) -> bytes | None:
+        """Return the curves as a picture, which a notebook shows; None without iterations or without Matplotlib."""
+        there = self.iterations and importlib.util.find_spec("matplotlib") is not None
+        return png(self.panels(), self.title) if there else None
 
     @contextmanager
     def following(self, solver: Solver, then: Callable[[], object] = lambda: None) -> Iterator[None]:

@@ -46,6 +46,13 @@ def figure(panels: Panels, title: str) -> Any:
     return shown
 
 
+def png(panels: Panels, title: str) -> bytes:
+    """Return the figure as a PNG file. Raises MissingDependency."""
+    content = io.BytesIO()
+    figure(panels, title).savefig(content, format="png", dpi=100)
+    return content.getvalue()
+
+
 def _figure_class() -> Any:
     try:
         return importlib.import_module("matplotlib.figure").Figure
@@ -81,9 +88,7 @@ class NotebookCurves:
         """Draw the curves, if a second has passed since the last drawing; now: in any case."""
         if not now and time.monotonic() - self._drawn < _PERIOD_S:
             return
-        content = io.BytesIO()
-        figure(self._panels(), self._title).savefig(content, format="png", dpi=100)
-        picture = self._display.Image(data=content.getvalue())
+        picture = self._display.Image(data=png(self._panels(), self._title))
         if self._handle is None:
             self._handle = self._display.display(picture, display_id=True)
         else:
