@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 
 from ..backend import cuda, cuda_available, get_device
 from ..backend.device import Device
+from ..backend.sim.device import SimDevice
+from ..data.sets.zoo import find_model
 from ..errors import UsageError
+from ..formats.prototxt.parser import read_net
 from ..lms.config import LMSConfig, parse_size
 from ..net import weights
 from ..net.net import Net
 from ..ops import ops_of
 from ..ops.cpu.onednn import library as onednn_library
 from . import flags
+from .synthetic import Synthetic
 from .zoo_names import net_with_data
 
 _log = logging.getLogger(__name__)
@@ -68,6 +75,11 @@ def choose(
     return device
 
 
+def clock(device: Device) -> Callable[[], float]:
+    """Return the clock, in seconds, that tells how long the device takes: the simulated one's own, else the wall's."""
+    return device.model_seconds if isinstance(device, SimDevice) else time.perf_counter
+
+
 def gpu_numbers(args: argparse.Namespace) -> list[int]:
     """Return what -gpu lists, in its order: [0, 1] of "0,1", every GPU of "all", [] if it is not given.
 
@@ -94,19 +106,37 @@ def gpu_numbers(args: argparse.Namespace) -> list[int]:
     return numbers
 
 
-def build_net(args: argparse.Namespace, phase: int, *, device: Device | None = None, forward_only: bool = False) -> Net:
-    """Return the net of -model on the device (None: the chosen one), with the flags' state, settings and tuning."""
-    lms = flags.lms_config(args)
-    return Net(
-        net_with_data(args.model, phase),
-        phase,
-        level=args.level,
-        stages=flags.stages(args),
-        device=device or choose(args, lms),
-        lms=lms,
-        forward_only=forward_only,
-        tuning=flags.tuning(args),
-    )
+def build_net(
+    args: argparse.Namespace,
+    phase: int,
+    *,
+    device: Device | None = None,
+    forward_only: bool = False,
+    synthetic: Synthetic | None = None,
+) -> Net:
+    """Return the net of -model on the device (None: the chosen one), with the flags' state, settings and tuning.
+
+    synthetic: the data it runs on, in place of its own.
+    """
+    file = net_with_data(args.model, phase) if synthetic is None else find_model(args.model)
+    lms, parsed = flags.lms_config(args), read_net(file)
+    device = device or choose(args, lms)
+    with nullcontext() if synthetic is None else synthetic.building(file):
+        net = Net(
+            parsed.message if synthetic is None else synthetic.replace(parsed.message),
+            phase,
+            lines=parsed.lines,
+            file=file,
+            level=args.level,
+            stages=flags.stages(args),
+            device=device,
+            lms=lms,
+            forward_only=forward_only,
+            tuning=flags.tuning(args),
+        )
+    if synthetic is not None:
+        synthetic.fill(net)
+    return net
 
 
 def load_weights(net: Net, files: str) -> None:

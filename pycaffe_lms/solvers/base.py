@@ -30,7 +30,7 @@ from ..net.memory.fit import fit
 from ..net.net import Net
 from ..net.program.reduction import Reduction
 from ..net.tuning import Tuning
-from ..proto.caffe_pb2 import SolverParameter
+from ..proto.caffe_pb2 import NetParameter, SolverParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from . import debug, loss_watch, settings
@@ -73,6 +73,8 @@ class Solver(Uncopied):
         action: polled once per iteration and test batch; returns NONE, STOP or SNAPSHOT (signal handlers).
         solver_count, solver_rank: number of solvers that train together, and which of them this is. Only rank 0
             displays, tests and writes snapshots by itself.
+        change_net: called with every net's message before it is built, and returns what is built; layers keep their
+            indices.
 
     `observers` are told what happens: see `events.py`. `nan` says what happens where a loss is NaN or infinite: "stop"
     raises NonFiniteLoss, "warn" logs it, "ignore" does not look, a function is called with it.
@@ -98,6 +100,7 @@ class Solver(Uncopied):
         tuning: Tuning | None = None,
         solver_count: int = 1,
         solver_rank: int = 0,
+        change_net: Callable[[NetParameter], NetParameter] = lambda message: message,
     ):
         self.param, self.file = param, file
         self.solver_count, self.solver_rank = solver_count, solver_rank
@@ -129,11 +132,13 @@ class Solver(Uncopied):
         )
         train = train_request(param, file, lines)
         _log.info(train.said)
-        self.net: Net = build(train.message, lines=train.lines, file=train.file)
+        self.net: Net = build(change_net(train.message), lines=train.lines, file=train.file)
         test_nets = []
         for request in test_requests(param, file, lines):
             _log.info(request.said)
-            test_nets.append(build(request.message, lines=request.lines, file=request.file, forward_only=True))
+            test_nets.append(
+                build(change_net(request.message), lines=request.lines, file=request.file, forward_only=True)
+            )
         self.test_nets: Sequence[Net] = test_nets
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):

@@ -11,13 +11,14 @@ from typing import Any
 
 from ...backend import cuda
 from ...backend.device import Device
-from ...backend.sim.device import SimDevice
 from ...errors import UsageError, human_bytes
 from ...net.net import Net
 from ...net.program.costs import layer_bytes, step_flops
 from ...net.program.steps import LayerStep, node_of
 from .. import devices, flags
+from ..synthetic import Synthetic, add_shape
 from ..views import profile, roofline, time_table
+from ..zoo_names import net_with_shapes
 
 _log = logging.getLogger(__name__)
 _TRIES = 3  # iterations in a row whose shapes may change
@@ -30,11 +31,8 @@ class _Clock:
 
     def __init__(self, device: Device):
         self.device = device
+        self.seconds = devices.clock(device)
         self.marks: list[Any] = []  # events, or seconds on the CPU
-
-    def seconds(self) -> float:
-        """Return the time at which the device has done all: by the model clock on the simulated device."""
-        return self.device.model_seconds() if isinstance(self.device, SimDevice) else time.perf_counter()
 
     def mark(self) -> None:
         """Mark the end of what is queued."""
@@ -69,6 +67,7 @@ def build_parser() -> flags.Parser:
         default="TRAIN",
         help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase",
     )
+    add_shape(p)
     flags.add_tuning(p, fuse="off", pack="off", graph=False)
     flags.add_profile(p, "the timed iterations")
     flags.add_state(p)
@@ -82,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     device = devices.choose(args, flags.lms_config(args))
     limits = _limits(device)  # before the net takes memory
-    net = devices.build_net(args, flags.PHASES[args.phase], device=device)
+    args.model, given = net_with_shapes(args.model, args.shape)
+    synthetic = Synthetic(given) if given else None
+    net = devices.build_net(args, flags.PHASES[args.phase], device=device, synthetic=synthetic)
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:

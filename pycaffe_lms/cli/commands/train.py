@@ -20,6 +20,7 @@ from .. import devices, flags, ranks
 from ..live import watch
 from ..live.watcher import watched
 from ..ranks import SNAPSHOT_AND_STOP
+from ..synthetic import Synthetic, add_shape
 from ..views import lms_files, profile
 from ..zoo_names import solver_to_train
 
@@ -116,6 +117,7 @@ def build_parser() -> flags.Parser:
         metavar="FILE",
         help=".solverstate (.h5) file of a snapshot to resume from; it names its weights",
     )
+    add_shape(p)
     _add_snapshots(p)
     p.add_argument(
         "--sigint_effect",
@@ -228,19 +230,24 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         param.weights.append(args.weights)
     effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
     # with several ranks the process that started them insists
+    synthetic = Synthetic(args.shape)
     signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
     try:
-        solver = solver_class(param, parsed.filename, parsed.lines)(
-            param,
-            file=parsed.filename,
-            lines=parsed.lines,
-            device=device,
-            lms=lms,
-            action=signals.poll,
-            tuning=flags.tuning(args),
-            solver_count=count,
-            solver_rank=index,
-        )
+        with synthetic.building(args.solver):
+            solver = solver_class(param, parsed.filename, parsed.lines)(
+                param,
+                file=parsed.filename,
+                lines=parsed.lines,
+                device=device,
+                lms=lms,
+                action=signals.poll,
+                tuning=flags.tuning(args),
+                solver_count=count,
+                solver_rank=index,
+                change_net=synthetic.replace,
+            )
+        for net in (solver.net, *solver.test_nets):
+            synthetic.fill(net)
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
         trace = args.profile if root else ""
         record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
