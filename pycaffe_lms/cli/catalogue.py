@@ -25,6 +25,10 @@ COMMANDS = {
     "train": Command("train or fine-tune a model", "-solver solver.prototxt -gpu 0 -lms 1000 -lms_frac 0.4"),
     "test": Command("score a model", "-model train_val.prototxt -weights net.caffemodel -iterations 100"),
     "time": Command("benchmark a model, layer by layer", "-model train_val.prototxt -iterations 20 -gpu 0"),
+    "benchmark": Command(
+        "compare images/s and memory by batch, image size and Large Model Support",
+        "models/resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB",
+    ),
     "plan": Command(
         "print the Large Model Support plan of a model; needs no GPU",
         "-model train_val.prototxt -shape data=256,3,224,224 -lms auto -lms_budget 16GB -summary",

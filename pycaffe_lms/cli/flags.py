@@ -221,7 +221,12 @@ _GPU = (
 
 
 def add_device(
-    p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, *, budget: Sequence[str] = (), trains: bool = False
+    p: argparse.ArgumentParser,
+    gpu: tuple[str, str] = _GPU,
+    *,
+    budget: Sequence[str] = (),
+    trains: bool = False,
+    without: Collection[str] = (),
 ) -> None:
     """Declare where a net runs: -gpu, -backend and their like, and the LMS flags.
 
@@ -229,6 +234,7 @@ def add_device(
         gpu: what stands for the value of -gpu, and its help.
         budget: other names of -lms_budget.
         trains: the command trains, so it has -lms_plan.
+        without: settings of Large Model Support that the command declares itself.
     """
     p.add_argument("--gpu", default="", metavar=gpu[0], help=gpu[1])
     p.add_argument(
@@ -259,7 +265,7 @@ def add_device(
         metavar="SIZE",
         help="most device workspace of one convolution, unless it needs more to run at all (default: 512MB on a GPU)",
     )
-    without = [name for name, option in options_of(LMSConfig).items() if option.for_training and not trains]
+    without = [*without, *(n for n, option in options_of(LMSConfig).items() if option.for_training and not trains)]
     add_settings(p.add_argument_group("Large Model Support"), LMSConfig, without=without, names={"budget": budget})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pycaffe_lms.backend import get_device  # noqa: E402
+from pycaffe_lms.cli.bench import hardware  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
@@ -71,14 +71,4 @@ def make_solver(
 
 def versions() -> str:
     """Hardware and versions, for a report."""
-    import cupy
-
-    from pycaffe_lms.ops.cuda.cudnn import library
-
-    frontend = library.load()[0]
-    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    cudnn = f"cuDNN {frontend.backend_version()}, frontend {frontend.__version__}" if frontend else "no cuDNN"
-    return (
-        f"{name}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}, CuPy {cupy.__version__}, {cudnn}, "
-        f"NumPy {np.__version__}, Python {platform.python_version()}"
-    )
+    return hardware.versions(get_device("cuda"))

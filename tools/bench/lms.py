@@ -25,6 +25,7 @@ from lms_figures import scenarios
 from lms_peers import PEERS
 from lms_table import markdown, plot, read_markdown
 
+from pycaffe_lms.cli.bench.measure import timed
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
 
@@ -44,21 +45,14 @@ def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool 
     """Median seconds of an iteration; bytes copied per iteration; memory; what the plan said."""
     start = time.perf_counter()
     solver = make_solver(model, batch, lms, half=half)
-    built, times = time.perf_counter() - start, []
-    runtime, stats = solver.runtime, solver.runtime.stats
-    for i in range(iterations + warmup):
-        if i == warmup:
-            before = stats.bytes_in, stats.bytes_out
-        begin = time.perf_counter()
-        solver.step(1)
-        runtime.device.synchronize()
-        times.append(time.perf_counter() - begin)
+    built, runtime = time.perf_counter() - start, solver.runtime
+    found = timed(solver, iterations, warmup, time.perf_counter)
     plan = solver.net.memory.plans().get("train")
     result = {
-        "seconds": sorted(times[warmup:])[iterations // 2],
+        "seconds": sorted(found.seconds)[iterations // 2],
         "loss": solver.net.loss(),
-        "bytes_in": (stats.bytes_in - before[0]) / iterations,
-        "bytes_out": (stats.bytes_out - before[1]) / iterations,
+        "bytes_in": found.bytes_in,
+        "bytes_out": found.bytes_out,
         "resident": runtime.resident_bytes,
         "workspace": runtime.workspace_bytes,
         "arena": plan.arena_bytes if plan else 0,
@@ -69,7 +63,7 @@ def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool 
         "host": runtime.slab.nbytes,
         "device_peak": runtime.device.in_use(),
         "link": [runtime.machine.link_in, runtime.machine.link_out, runtime.machine.link_both],
-        "recorded": stats.described()["programs"].get("train", {}).get("measured"),
+        "recorded": runtime.stats.described()["programs"].get("train", {}).get("measured"),
         "build_s": built,
         "versions": versions(),
     }

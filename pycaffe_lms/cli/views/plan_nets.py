@@ -86,6 +86,8 @@ class Nets:
             GPU's limit.
         half: hidden activations are stored as bfloat16.
         python: the code of Python layers may run.
+        tuning: how the net is rearranged, `half` apart.
+        page: bytes of a page of the device's memory; None: it has no pages.
     """
 
     def __init__(
@@ -101,13 +103,15 @@ class Nets:
         workspace: int | None,
         half: bool = False,
         python: bool = False,
+        tuning: Tuning = _TUNING,
+        page: int | None = PAGE,
     ):
         self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
         self.phase = TEST if rule is None else TRAIN
-        self.half, self._tuning = half, replace(_TUNING, half=half)
+        self.half, self._tuning = half, replace(tuning, half=half)
         self._level, self._stages = level, stages
         self.message = shapes.with_shapes(parsed.message, shape, python)
-        self._shape, self._python = shape, python
+        self._shape, self._python, self._page = shape, python, page
         self._layers = shapes.layers_in_state(self.message, self.phase, level, stages)
         self.batch = batches.batch_of(self.message, self._layers)
 
@@ -130,7 +134,7 @@ class Nets:
             message = batches.with_batch(message, self._layers, batch)
             sizes = None if self.batch is None else (self.batch, batch)
         device = get_device("sim", capacity=memory or self.machine.memory)
-        device.page = PAGE
+        device.page = self._page
         _assume_workspace(ops_of(device), self._workspace)
         runtime = Runtime(device, lms, machine=self.machine)
         try:

@@ -49,7 +49,7 @@ def of_python_layers(
     """
     if python:
         return nullcontext()
-    shapes = {name: tuple(shape) for name, shape in map(_parse, given)}
+    shapes = {name: tuple(shape) for name, shape in map(parse_shape, given)}
     if batches is not None:
         old, new = batches
         shapes = {name: (new, *s[1:]) if s[:1] == (old,) else s for name, s in shapes.items()}
@@ -65,7 +65,7 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
         LayerParamError: settings of a replaced layer contradict each other.
         UsageError: a text is no shape, or of a blob whose layer has bottoms or is a Python layer that runs.
     """
-    shapes = dict(_parse(text) for text in given)
+    shapes = dict(parse_shape(text) for text in given)
     made = {top for layer in message.layer if not layer.bottom for top in layer.top}
     known = made | {top for layer in message.layer if layer.type == "Python" and not python for top in layer.top}
     for name in shapes.keys() - known:
@@ -119,7 +119,8 @@ def _refuse_contradictions(layer: LayerParameter) -> None:
         raise error.at(layer=layer.name, type=layer.type) from None
 
 
-def _parse(text: str) -> tuple[str, list[int]]:
+def parse_shape(text: str) -> tuple[str, list[int]]:
+    """Return the blob and the sizes of "BLOB=N,C,H,W". Raises UsageError."""
     name, _, dims = text.partition("=")
     try:
         shape = [int(d) for d in dims.split(",")]

@@ -1,0 +1,1 @@
+"""Measures training for `pycaffe-lms benchmark`: which model, in a process for each case, as a table and a chart."""
