@@ -14,9 +14,8 @@ from fractions import Fraction
 from ..errors import UsageError
 from ..options import Limit, number, option, options_of, switch, whole_number
 
-_UNITS = {"": 0, "b": 1} | {
-    f"{x}{b}": 1024**k for k, x in enumerate("kmgt", 1) for b in ("", "b", "ib")
-}  # "": of zero alone
+# What a size may end in, in bytes; no unit: of zero alone.
+_UNITS = {"": 0, "b": 1} | {f"{x}{b}": 1024**k for k, x in enumerate("kmgt", 1) for b in ("", "b", "ib")}
 BARE_KB = 1000  # of -lms without a number, as in PowerAI
 COMPRESSED = ("fp16", "bf16")  # formats of compression
 AUTO_BYTES = 64 << 10  # with `auto`, buffers up to this many bytes stay on the device
