@@ -178,7 +178,7 @@ def _data_layers(n: NetSpec, out: Path, data: StarterData) -> None:
 
     def layer(phase: str, batch: int, transform: dict[str, Any], **more: Any) -> Any:
         database = (out / f"{phase.lower()}_lmdb").as_posix()
-        source = {"source": database, "batch_size": batch, "backend": P.Data.LMDB}
+        source: dict[str, Any] = {"source": database, "batch_size": batch, "backend": P.Data.LMDB}
         return L.Data(name="data", include={"phase": phase}, transform_param=transform, **source, **more)
 
     n.data, n.label = layer("TRAIN", min(_TRAIN_BATCH, data.train), transform | {"mirror": True}, ntop=2)
