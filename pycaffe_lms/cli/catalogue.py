@@ -30,8 +30,8 @@ COMMANDS = {
         "models/resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB",
     ),
     "plan": Command(
-        "print the Large Model Support plan of a model; needs no GPU",
-        "-model train_val.prototxt -shape data=256,3,224,224 -lms auto -lms_budget 16GB -summary",
+        "whether a model fits a GPU, how fast it is, what limits it and what to change; needs no GPU",
+        "-model train_val.prototxt -shape data=256,3,224,224 -gpu v100 -lms_budget 8GB",
     ),
     "device_query": Command("show what the devices are", "-gpu all"),
     "dataset": Command(

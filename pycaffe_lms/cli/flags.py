@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from ..backend import BACKENDS
@@ -34,9 +35,11 @@ class Parser(argparse.ArgumentParser):
 
     Attributes:
         gpu_may_be_bare: `-gpu` without a number means GPU 0, as in Caffe's scripts.
+        refused: flags of other commands, by name without hyphens, that would mean nothing here, and why.
     """
 
     gpu_may_be_bare = False
+    refused: Mapping[str, str] = MappingProxyType({})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, fix=f"see {self.prog} --help")
@@ -89,7 +92,10 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
     if unknown:
         flags = [o.lstrip("-") for a in p._actions for o in a.option_strings]
         typed = re.sub("^-+", "-", unknown[0])
-        near = difflib.get_close_matches(typed.lstrip("-").split("=")[0], flags, n=1)
+        name = typed.lstrip("-").split("=")[0]
+        if typed.startswith("-") and name in p.refused:
+            raise UsageError(f"-{name}: {p.refused[name]}", fix=f"leave -{name} out")
+        near = difflib.get_close_matches(name, flags, n=1)
         hint = f"; did you mean -{near[0]}?" if near else ""
         what = "unknown flag" if typed.startswith("-") else "unexpected word"
         raise UsageError(f"{what} {typed!r}{hint}", fix=f"see {p.prog} --help")
@@ -166,7 +172,7 @@ def check_place(path: str, flag: str) -> None:
         raise UsageError(f"{flag} {path}: no file can be written there", fix="give a file in a folder that exists")
 
 
-def add_state(p: argparse.ArgumentParser) -> None:
+def add_state(p: argparse._ActionsContainer) -> None:
     """Declare -level and -stage, the net's state."""
     p.add_argument(
         "--level",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import json
+from pathlib import Path
 
 import pytest
 
@@ -77,8 +78,9 @@ def test_layers_in_a_given_number_of_parts(folder, capsys):
 
 
 def test_a_number_of_parts_that_was_chosen_is_not_in_the_file(folder, capsys):
-    assert main(["plan", "-model", "net.prototxt", "-lms", "1", "-lms_split", "off"]) == 0
-    least = int(re.search(r"least -lms_budget: .*\((\d+) bytes\)", capsys.readouterr().out)[1])
+    assert main(["plan", "-model", "net.prototxt", "-lms", "1", "-lms_split", "off", "-json", "found.json"]) == 0
+    least = json.loads(Path("found.json").read_text())["least"]["nbytes"]
+    capsys.readouterr()
     argv = ["-lms_budget", f"{int(0.7 * least)}B", "-lms_split", "auto"]
     assert _train(*argv) == 0 and "parts of" in capsys.readouterr().err
     assert _train(*argv, "-lms_plan", "my.plan") == 1

@@ -1,9 +1,9 @@
-"""`pycaffe-lms plan`: what a model needs and takes on a GPU, without one: does it fit, the Large Model Support plan,
-predicted times. Nothing is trained.
+"""`pycaffe-lms plan`: does a model fit a GPU, with and without Large Model Support, how fast is it, what limits it and
+what to change. Needs no GPU and no data; nothing is trained. All times are predictions.
 
 As on a GPU, images are channels-last, chains of layers run as one and gradients share memory. How much workspace a
 GPU's convolutions will use is not known here: -workspace sets what is assumed (with -gpu: 36MB). Without -lms, plans
-are made for -lms auto; -lms 0 tells whether the net fits without. All times are predictions.
+are made for -lms auto; -lms 0 tells whether the net fits without. Answers are kept on disk (-cache).
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from pathlib import Path
 from ...errors import CaffeError, UsageError, human_bytes
 from ...formats.atomic import atomic_write
 from ...formats.prototxt.parser import read_net
-from ...lms.config import parse_size
+from ...lms.config import LMSConfig, parse_size
 from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
-from ...lms.report import text
 from ...net.inspect.account import page_contents
+from ...options import options_of
+from ...pycaffe.mode import MATH
 from ...solvers.rules import RULES
 from .. import flags
+from ..sign_of_life import SignOfLife
 from ..views import batches, lms_files, plan_text, shapes
+from ..views.answer_cache import AnswerCache
+from ..views.plan_answers import Answers, Numbers, error_of
 from ..views.plan_nets import Nets, Outcome, nets_of
-from ..zoo_names import net_with_shapes, solver_with_shapes
 
 # Workspace of a convolution on a named GPU. For ResNets of batch 256, cuDNN's fastest engines on an H200 took 2 to 36
 # MiB, and 196 MiB for the first layer.
 ASSUMED = "36MB"
-_GPU = (
-    "NAME",
-    f"which GPU is planned for: {', '.join(MACHINES)}, or a JSON file with its memory and rates (default: {DEFAULT}, "
-    "with the memory of -lms_budget)",
-)
+LIST = "list"  # of -gpu
+_FIRST = ("threshold_kb", "budget")  # settings whose flags stand among the common ones
+_REFUSED = dict.fromkeys(("backend", "sim_order", "sim_seed"), "plan runs nothing, so there is no device to choose") | {
+    "lms_sync": "plan predicts how copies and layers overlap, which -lms_sync changes in a run, to measure and debug"
+}
 
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("plan", __doc__)
-    p.add_argument(
-        "--model",
-        default="",
-        metavar="FILE.prototxt",
-        help="prototxt of the net to be planned, or a model of the zoo, such as resnet-152",
-    )
+    p.refused = _REFUSED
+    p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
     p.add_argument(
         "--solver",
         default="",
@@ -54,31 +53,23 @@ def build_parser() -> flags.Parser:
         help="in place of -model: prototxt of a solver. Its train net is planned, its settings and test "
         "nets are checked as train does before its first iteration",
     )
-    p.add_argument(
-        "--phase",
-        choices=tuple(flags.PHASES),
-        default="TRAIN",
-        help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase",
-    )
     shapes.add_shape(p)
     p.add_argument(
-        "--solver_type",
-        choices=list(RULES),
-        default=None,
-        help="type of the solver, for its histories: Adam and AdaDelta keep two per parameter (default: SGD, or the "
-        "type of -solver)",
+        "--gpu",
+        default="",
+        metavar="NAME",
+        help=f"which GPU is planned for: {', '.join(MACHINES)}, or a JSON file with its memory and rates; list: print "
+        f"what is known of them (default: {DEFAULT}, with the memory of -lms_budget)",
     )
+    others = [name for name in options_of(LMSConfig) if name not in _FIRST]
+    flags.add_settings(p, LMSConfig, without=others, names={"budget": ("--budget",)})
     p.add_argument(
         "--sweep",
         default="",
         metavar="batch=A..B",
         help="a table over batch sizes, A doubled up to B, or batch=8,16,32; and the largest that fits",
     )
-    p.add_argument(
-        "--summary",
-        action="store_true",
-        help="totals only: no table of steps, no search for the largest batch unless -json asks",
-    )
+    p.add_argument("--steps", action="store_true", help="also print what happens at every step")
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
     p.add_argument(
         "--report_budgets",
@@ -86,14 +77,55 @@ def build_parser() -> flags.Parser:
         metavar="SIZES",
         help="comma list of budgets that are planned for too, such as 1GB,2GB: a slider on the page chooses one",
     )
-    p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
-    flags.add_state(p)
-    flags.add_device(p, _GPU, budget=("--budget",))
+    p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers, and the largest batch that fits")
+    more = p.add_argument_group("more")
+    more.add_argument(
+        "--math",
+        choices=MATH,
+        default=MATH[0],
+        help="how products are computed: tf32 on tensor cores where the GPU has them, fp32 without; bf16: hidden "
+        "activations and their gradients are stored in 16 bits, too",
+    )
+    more.add_argument(
+        "--phase",
+        choices=tuple(flags.PHASES),
+        default="TRAIN",
+        help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase",
+    )
+    more.add_argument(
+        "--solver_type",
+        choices=list(RULES),
+        default=None,
+        help="type of the solver, for its histories: Adam and AdaDelta keep two per parameter (default: SGD, or the "
+        "type of -solver)",
+    )
+    more.add_argument(
+        "--workspace",
+        default=None,
+        metavar="SIZE",
+        help=f"device workspace that every convolution is assumed to use (default: with -gpu {ASSUMED}, else what the "
+        "simulated device's need)",
+    )
+    flags.add_state(more)
+    more.add_argument(
+        "--cache",
+        default="",
+        metavar="DIR",
+        help="folder in which answers are kept, so that the same question is answered at once; off: keep none "
+        "(default: pycaffe_lms/plans in the user's cache folder)",
+    )
+    more.add_argument("--summary", action="store_true", help="the page without -steps, as by default")
+    known = options_of(LMSConfig).items()
+    without = [name for name, option in known if option.for_training or option.flag in _REFUSED or name in _FIRST]
+    flags.add_settings(p.add_argument_group("Large Model Support"), LMSConfig, without=without)
     return p
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
+    if args.gpu == LIST:
+        _print(plan_text.gpu_lines())
+        return 0
     _refuse_contradictions(args)
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
@@ -107,42 +139,55 @@ def run(args: argparse.Namespace) -> int:
         Nets,
         lms=lms,
         python=args.python == "on",
-        machine=_machine(args.gpu, lms.budget),
+        machine=_machine(args.gpu, lms.budget).with_math(args.math),
         half=flags.half(args),
         workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
     )
-    stages = flags.stages(args)
-    if args.solver:
-        args.solver, args.shape = solver_with_shapes(args.solver, args.shape)
-        nets = nets_of(args.solver, args.shape, args.level, stages, partial(make, stages=()))
+    cache = AnswerCache(args.cache)
+    with SignOfLife(f"planning {args.model or args.solver}") as sign:
+        if args.solver:
+            nets = nets_of(args.solver, args.shape, args.level, flags.stages(args), partial(make, stages=()))
+        else:
+            rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
+            parsed = read_net(args.model)
+            nets = make(parsed, args.shape, level=args.level, stages=flags.stages(args), rule=rule)
+        args.model = args.model or args.solver
+        answers = Answers(nets, cache, outcome_wanted=bool(args.report))
+        return _sweep(answers, args, sign) if args.sweep else _page(answers, args, sign)
+
+
+def _title(nets: Nets, args: argparse.Namespace) -> str:
+    name = f"{nets.message.name} ({Path(args.model).name})" if nets.message.name else Path(args.model).name
+    return f"{name}, {'a training iteration' if args.phase == 'TRAIN' else 'a forward pass of phase TEST'}"
+
+
+def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
+    """Print the page of one plan, and what else is asked for."""
+    nets, steps = answers.nets, args.steps and not args.summary
+    least = None
+    if nets.lms.enabled:
+        found, least = answers.outcome_and_least(steps=steps)
     else:
-        rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
-        args.model, args.shape = net_with_shapes(args.model, args.shape)
-        nets = make(read_net(args.model), args.shape, level=args.level, stages=stages, rule=rule)
-    args.model = args.model or args.solver
-    title = f"{Path(args.model).name}, phase {args.phase}"
-    if args.sweep:
-        return _sweep(nets, title, args)
-    found = nets.outcome()
+        found = answers.outcome(steps=steps)
     numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
-    _print([f"{title}: {len(found.net.graph.nodes)} layers", *plan_text.machine_lines(nets, args.workspace)])
-    numbers |= plan_text.numbers(found)
-    _print(plan_text.core_lines(found, lms.enabled))
-    if lms.enabled:
-        least = nets.least()
-        _print([*plan_text.plan_lines(found), *plan_text.least_lines(least, lms)])
-        numbers["least"] = plan_text.least_numbers(least)
-    if nets.batch and (args.json or not args.summary):
-        largest, why = nets.largest(nets.batch)
-        _print(plan_text.largest_lines(largest, why, lms))
+    numbers |= {name: value for name, value in found.items() if name not in ("error", "table")}
+    if least is not None:
+        numbers["least"], numbers["least_in_parts"] = least
+    largest = None
+    if nets.batch and (args.json or found["error"] is not None):
+        largest, _ = answers.largest(nets.batch)
         numbers["largest_batch"] = largest
-    if found.plan is not None and not args.summary:
-        _print(["", *text.step_table(found.plan, found.times, found.steps)])
+    items = "" if nets.batch is None else f", batch {nets.batch}"
+    title = f"{_title(nets, args)}: {found['layers']} layers{items}"
+    sign.clear()
+    _print(plan_text.page(nets, title, args.workspace, found, least, largest))
+    if found["table"]:
+        _print(["", *plan_text.step_lines(found["table"])])
     _write(args, numbers)
-    if args.report:
-        _write_report(nets, found, title, args)
-    if found.refused is not None:
-        raise found.refused
+    if args.report and answers.found is not None:
+        _write_report(nets, answers.found, _title(nets, args), args)
+    if found["error"] is not None:
+        raise error_of(found["error"])
     return 0
 
 
@@ -169,19 +214,24 @@ def _machine(name: str, budget: int | None) -> Machine:
     return machine if name or budget is None else replace(machine, memory=budget)
 
 
-def _sweep(nets: Nets, title: str, args: argparse.Namespace) -> int:
+def _sweep(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
     """Print a line per batch size of -sweep."""
-    sizes = batches.parse_sweep(args.sweep)
-    if args.report:
-        raise UsageError("-report shows one plan, -sweep makes many", fix="leave one of them out")
-    _print([title, *plan_text.machine_lines(nets, args.workspace), *plan_text.sweep_head()])
+    nets, sizes = answers.nets, batches.parse_sweep(args.sweep)
+    for flag in ("report", "steps"):
+        if getattr(args, flag):
+            raise UsageError(f"-{flag} shows one plan, -sweep makes many", fix="leave one of them out")
+    sign.clear()
+    _print([_title(nets, args), *plan_text.machine_lines(nets, args.workspace), "", *plan_text.sweep_head(nets)])
     rows = []
     for batch in sizes:
-        found = nets.outcome(batch)
-        rows.append(plan_text.numbers(found))
+        found = answers.outcome(batch)
+        rows.append({name: value for name, value in found.items() if name not in ("error", "table")})
+        sign.clear()
         print(plan_text.sweep_row(found), flush=True)
-    largest, why = nets.largest(sizes[-1])
-    _print(plan_text.largest_lines(largest, why, nets.lms))
+    largest, why = answers.largest(sizes[-1])
+    sign.clear()
+    fitted = max((row["batch"] for row in rows if row["fits"]), default=0)
+    _print(["", *plan_text.sweep_legend(), *plan_text.largest_lines(nets, largest, why, fitted)])
     numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
     _write(args, numbers | {"sweep": rows, "largest_batch": largest})
     return 0
@@ -192,7 +242,7 @@ def _print(lines: Iterable[str]) -> None:
         print(line)
 
 
-def _write(args: argparse.Namespace, numbers: plan_text.Numbers) -> None:
+def _write(args: argparse.Namespace, numbers: Numbers) -> None:
     """Write -json."""
     if args.json:
         atomic_write(args.json, json.dumps(numbers, indent=1).encode(), error=CaffeError)
@@ -208,7 +258,7 @@ def _write_report(nets: Nets, found: Outcome, title: str, args: argparse.Namespa
     remark = f"{title}. All times are predictions; nothing ran."
     pages = [page_contents(found.net, heading, found.plan, remark=remark, budget=nets.capacity)]
     for size in _sizes(args.report_budgets):
-        other = nets.with_memory(replace(nets.lms, budget=size), _machine(args.gpu, size))
+        other = nets.with_memory(replace(nets.lms, budget=size), _machine(args.gpu, size).with_math(args.math))
         planned = other.outcome()
         if planned.plan is None or planned.refused is not None:
             why = "the net does not fit" if planned.refused else "nothing is copied or computed again"

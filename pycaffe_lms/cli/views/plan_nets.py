@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...backend import get_device
+from ...backend.device import ALIGN
 from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, UsageError, human_bytes
 from ...formats.prototxt.parser import Parsed, read_solver
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
 from ...lms.cost.timing import PlanTimes, step_seconds
+from ...lms.layout.inplace_reuse import step_needs
 from ...lms.plan.plan import Plan
 from ...lms.planner.host_slots import with_host_slots
 from ...lms.program import Access, Mode, Step, merge_accesses
@@ -24,6 +26,7 @@ from ...log import only_warnings
 from ...net.build.graph import Param
 from ...net.inspect.account import predicted
 from ...net.memory.forecast import InCore, Least, device_bytes, in_core, least, needed
+from ...net.memory.micro_batch_choice import Splitting
 from ...net.memory.program_planner import ProgramPlanner
 from ...net.net import Net
 from ...net.program.programs import HostedStep, Sequenced
@@ -38,6 +41,8 @@ from . import batches, shapes
 
 Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward
 _UNLIMITED = 1 << 46  # bytes: more than any device has
+_UNIT = 1 << 20  # of budgets in parts that are tried
+_HALVES = 6  # of them, at most
 PAGE = 2 << 20  # of a GPU's memory
 _GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
@@ -88,6 +93,9 @@ class Nets:
         python: the code of Python layers may run.
         tuning: how the net is rearranged, `half` apart.
         page: bytes of a page of the device's memory; None: it has no pages.
+
+    Attributes:
+        batch: items per iteration; None: no layer says.
     """
 
     def __init__(
@@ -111,7 +119,7 @@ class Nets:
         self.half, self._tuning = half, replace(tuning, half=half)
         self._level, self._stages = level, stages
         self.message = shapes.with_shapes(parsed.message, shape, python)
-        self._shape, self._python, self._page = shape, python, page
+        self._shape, self.python, self._page = shape, python, page
         self._layers = shapes.layers_in_state(self.message, self.phase, level, stages)
         self.batch = batches.batch_of(self.message, self._layers)
 
@@ -120,6 +128,21 @@ class Nets:
         other = copy(self)
         other.lms, other.machine = lms, machine
         return other
+
+    def described(self) -> dict[str, Any]:
+        """Return, ready for JSON, all settings that the plans depend on besides the net's message."""
+        rule = None if self.rule is None else asdict(self.rule)
+        return {
+            "level": self._level,
+            "stages": list(self._stages),
+            "rule": rule,
+            "machine": asdict(self.machine),
+            "lms": asdict(self.lms),
+            "workspace": self._workspace,
+            "tuning": asdict(self._tuning),
+            "shape": list(self._shape),
+            "page": self._page,
+        }
 
     @property
     def capacity(self) -> int:
@@ -138,7 +161,7 @@ class Nets:
         _assume_workspace(ops_of(device), self._workspace)
         runtime = Runtime(device, lms, machine=self.machine)
         try:
-            with only_warnings(), shapes.of_python_layers(message, self._shape, self._python, sizes):
+            with only_warnings(), shapes.of_python_layers(message, self._shape, self.python, sizes):
                 net = Net(
                     message,
                     self.phase,
@@ -155,16 +178,23 @@ class Nets:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule)
 
+    def without_lms(self, batch: int | None = None) -> tuple[Net, Tail]:
+        """Return the net and its updates as they are without Large Model Support, on a device of unlimited memory."""
+        whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
+        return self.build(whole, batch, _UNLIMITED)
+
     def in_core(self, batch: int | None = None) -> InCore:
         """Return what the net needs without Large Model Support, whatever the machine's memory."""
-        whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
-        net, tail = self.build(whole, batch, _UNLIMITED)
+        net, tail = self.without_lms(batch)
         plan = net.plan_only(tail)
         return in_core(*_program(net, tail), plan)
 
-    def outcome(self, batch: int | None = None) -> Outcome:
-        """Return what planning finds for the settings and a batch size (None: the net's own)."""
-        core = self.in_core(batch)
+    def outcome(self, batch: int | None = None, core: InCore | None = None) -> Outcome:
+        """Return what planning finds for the settings and a batch size (None: the net's own).
+
+        core: `in_core` of that batch, if it is known.
+        """
+        core = core or self.in_core(batch)
         net, tail = self.build(self.lms, batch)
         found = Outcome(batch or self.batch, core, core.nbytes <= self._room, net)
         try:
@@ -198,20 +228,51 @@ class Nets:
             fix="raise -lms_host, or lower batch_size",
         )
 
-    def least(self) -> Least:
+    def least(self, core: int | None = None) -> Least:
         """Return the least -lms_budget with which the net runs, at most what it takes without Large Model Support.
 
         Layers are whole unless -lms_split and -lms_split_outputs give numbers. The net is built again to see what is
-        managed with that budget.
+        managed with that budget. core: bytes of `in_core`, if they are known.
         """
-        lms = replace(self._whole(), exclude=None)
+        return self._least(replace(self._whole(), exclude=None), self.in_core().nbytes if core is None else core)
+
+    def least_in_parts(self, whole: int) -> int | None:
+        """Return a budget below `whole`, the least with whole layers, with which the net runs under `-lms_split auto`.
+
+        Half of it is tried, then half of that, as long as it fits, and at last one budget between the least that fits
+        and the one that does not. None: not even half fits, or the number of parts is given.
+        """
+        if self.lms.split not in (None, "auto") or self.lms.split_outputs not in (None, "auto"):
+            return None
+        found, step = None, whole // 2
+        for _ in range(_HALVES):
+            budget = step // _UNIT * _UNIT if step > 64 * _UNIT else step // ALIGN * ALIGN
+            if budget <= 0 or not self._fits_in_parts(budget):
+                break
+            found, step = budget, budget // 2
+        if found is not None and found > 2 * _UNIT:
+            between = found * 3 // 4 // _UNIT * _UNIT if found > 64 * _UNIT else found * 3 // 4 // ALIGN * ALIGN
+            found = between if self._fits_in_parts(between) else found
+        return found
+
+    def _fits_in_parts(self, budget: int) -> bool:
+        lms = replace(self.lms, budget=budget, exclude=None, split="auto", split_outputs="auto")
+        net, tail = self.build(lms, memory=_UNLIMITED)
+        try:
+            if not _parts_may_help(net, tail, budget):
+                return False
+            net.plan_only(tail, on_demand=True)
+            return True
+        except OutOfDeviceMemory:
+            return False
+
+    def _least(self, lms: LMSConfig, core: int) -> Least:
         found = least(*_program(*self.build(lms, memory=self.capacity)))
         for _ in range(8):
             again = least(*_program(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED)))
             if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
                 break
             found = again
-        core = self.in_core().nbytes
         return found if found.nbytes < core else Least(core, core, "", ())
 
     def largest(self, start: int) -> tuple[int, str]:
@@ -284,6 +345,20 @@ class Nets:
 def _program(net: Net, tail: Tail) -> tuple[ProgramPlanner, Sequenced]:
     """Return the net's planner and its program with the updates of `tail`."""
     return net.memory.planner, net.program_of(tail)
+
+
+def _parts_may_help(net: Net, tail: Tail, limit: int) -> bool:
+    """Tell whether every step that needs more than `limit` bytes might run in parts of the batch or of its outputs.
+
+    The net is one with whole layers that may choose parts. Quick: planning finds out whether it helps.
+    """
+    planner, sequenced = _program(net, tail)
+    buffers = planner.request_of(sequenced).buffers
+    need = step_needs(sequenced.program, buffers)
+    graph, micro_batched = net.graph, net.arrangement.micro_batched
+    return max(need, default=0) <= limit or Splitting().widen(
+        graph, micro_batched, need, sequenced.steps, buffers, limit
+    )
 
 
 class _Assumed:

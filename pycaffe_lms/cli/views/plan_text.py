@@ -1,40 +1,73 @@
-"""Write what `plan` found: as lines of text, and as numbers for JSON."""
+"""Write what `plan` found as lines of at most `WIDTH` columns: a page, a sweep, a table of steps, the known GPUs.
+
+The page says, in this order: whether the net fits, with and without Large Model Support, in how much memory and time;
+the least budget; what takes the time; what limits it; what to change.
+"""
 
 from __future__ import annotations
 
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ...errors import human_bytes
-from ...lms.config import LMSConfig
-from ...lms.cost.machine import HALF_GAIN
-from ...lms.plan.statistics import plan_statistics
-from ...lms.report import text
+from ...lms.cost.machine import DEFAULT, HALF_GAIN, MACHINES, example
 from ...net.memory.fit import ROUNDED
-from ...net.memory.forecast import Least
-from ...net.memory.micro_batch_choice import describe
-from ...net.program.split_backward import describe_split_backward, split_backward_count
 from ...ops import WORKSPACE_LIMIT
-from .plan_nets import Nets, Outcome
+from .plan_nets import Nets
 
-_GiB = 1 << 30
+WIDTH = 100  # columns
+LITTLE = 0.05  # share of the time up to which waiting, or rematerialization, is no limit
+_BLOBS = 4  # named at the peak
 Numbers = dict[str, Any]
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+def page(
+    nets: Nets,
+    title: str,
+    workspace: str | None,
+    found: Numbers,
+    least: tuple[Numbers, int | None] | None,
+    largest: int | None,
+) -> list[str]:
+    """Return the page.
+
+    Args:
+        found: `Answers.outcome`; least: `Answers.least`, None where Large Model Support is off.
+        largest: the largest batch that fits; None: it was not asked for.
+    """
+    sections = [
+        [*_wrapped(title), *machine_lines(nets, workspace)],
+        [*_wrapped(verdict(nets, found)), *_comparison(nets, found)],
+        [] if least is None else _least_lines(nets, found, *least),
+        _time_lines(found),
+        ["What limits it", *_points(_limits(nets, found, least))],
+        ["What to change", *_points(_changes(nets, found, least, largest))],
+        _wrapped(
+            "Times are predictions. -steps prints every step, -report page.html draws them, -json FILE has all "
+            "numbers; -sweep batch=A..B compares batches."
+        ),
+    ]
+    return [line for section in sections if section for line in (*section, "")][:-1]
 
 
 def machine_lines(nets: Nets, workspace: str | None) -> list[str]:
     """Return lines on what is planned for and what is assumed."""
     m = nets.machine
+    half = f", {HALF_GAIN * m.product_rate / 1e12:.3g} of bfloat16" if nets.half else ""
+    rates = f"{m.memory_rate / 1e12:.3g} TB/s, {m.product_rate / 1e12:.3g} TFLOP/s{half}"
+    link = f"link {m.link_in / 1e9:.3g} GB/s in, {m.link_out / 1e9:.3g} out"
     assumed = (
         f"every convolution uses {workspace}"
         if workspace is not None
-        else f"as on the simulated device, at most {human_bytes(WORKSPACE_LIMIT['cuda'])} in a convolution; "
-        "a GPU's may use up to its -workspace where that is faster"
+        else f"what the simulated device uses, at most {human_bytes(WORKSPACE_LIMIT['cuda'])} in one"
     )
-    of_half = f" ({HALF_GAIN * m.product_rate / 1e12:.3g} of bfloat16)" if nets.half else ""
     return [
-        f"planned for: {m.name}, {human_bytes(nets.capacity)} of device memory, {m.memory_rate / 1e12:.3g} TB/s, "
-        f"{m.product_rate / 1e12:.3g} TFLOP/s{of_half}, link {m.link_in / 1e9:.3g} GB/s in, {m.link_out / 1e9:.3g} out",
-        f"assumed workspace: {assumed}",
+        *_wrapped(f"planned for: {m.name}, {human_bytes(nets.capacity)} of device memory ({rates}, {link})"),
+        *_wrapped(f"assumed workspace (-workspace): {assumed}"),
     ]
 
 
@@ -43,131 +76,331 @@ def machine_numbers(nets: Nets, workspace: str | None) -> Numbers:
     return {"machine": asdict(nets.machine), "device_bytes_there": nets.capacity, "workspace_assumed": workspace}
 
 
-def core_lines(found: Outcome, lms: bool) -> list[str]:
-    """Return lines on the needs without Large Model Support."""
-    verdict = "fits" if found.core_fits else "does not fit"
-    lines = [f"in core: {human_bytes(found.core.nbytes)} of device memory, which {verdict}; {_speed(found, True)}"]
-    if not lms and not found.core_fits:
-        lines.append("-lms auto says whether it fits with Large Model Support")
+def verdict(nets: Nets, found: Numbers) -> str:
+    """Return the sentence that says whether it fits."""
+    there, needs = human_bytes(nets.capacity), human_bytes(found["in_core"]["bytes"])
+    without = f"without it needs {needs}"
+    if found["in_core"]["fits"]:
+        return f"FITS in {there} without Large Model Support: it needs {needs}."
+    if not nets.lms.enabled:
+        return f"DOES NOT FIT in {there} without Large Model Support: it needs {needs}."
+    if found["fits"]:
+        return f"FITS in {there} with Large Model Support ({_lms(nets)}); {without}."
+    if found["error"]["kind"] == "OutOfHostMemory":
+        return f"DOES NOT FIT: with Large Model Support ({_lms(nets)}) the host has too little memory."
+    return f"DOES NOT FIT in {there}, not even with Large Model Support ({_lms(nets)}); {without}."
+
+
+def _lms(nets: Nets) -> str:
+    """Return the flag that turns Large Model Support on as it is."""
+    lms = nets.lms
+    return f"-lms {lms.threshold_kb if lms.threshold_kb > 0 else ''}{' auto' if lms.auto else ''}".replace("  ", " ")
+
+
+def _comparison(nets: Nets, found: Numbers) -> list[str]:
+    """Return the table: without and with Large Model Support."""
+    core = found["in_core"]
+    rate = found["batch"] and 1e3 * found["batch"] / core["ms"] if core["ms"] else None
+    too_large = "" if core["fits"] else f"does not fit {human_bytes(nets.capacity)}"
+    rows = [("without LMS", human_bytes(core["bytes"]), "0 B", core["ms"], rate, too_large)]
+    if nets.lms.enabled:
+        name, error = f"with {_lms(nets)}", found["error"]
+        if error is not None and not found["device_bytes"]:
+            rows.append((name, "-", "-", None, None, "does not fit"))
+        else:
+            remark = "does not fit the host" if error else "the same: nothing is managed" if _unmanaged(found) else ""
+            device, host = human_bytes(found["device_bytes"]), human_bytes(found["host_bytes"])
+            rows.append((name, device, host, found["ms"], found["images_per_s"], remark))
+    lines = [f"{'':<20}{'device memory':>14}{'host memory':>13}{'time':>13}{'images/s':>11}"]
+    for name, device, host, ms, per_second, remark in rows:
+        time = "-" if ms is None else _ms(ms)
+        shown = "-" if per_second is None else f"{per_second:.4g}"
+        lines.append(f"{name:<20}{device:>14}{host:>13}{time:>13}{shown:>11}   {remark}".rstrip())
     return lines
 
 
-def plan_lines(found: Outcome) -> list[str]:
-    """Return lines on the needs with it."""
-    if found.refused is not None and found.plan is None:
-        return ["with Large Model Support: does not fit"]
-    runtime = found.net.runtime
-    lines = [
-        f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
-        f"{human_bytes(runtime.workspace_bytes)} of workspace"
-    ]
-    if runtime.idle:
-        lines.append("nothing is managed: everything fits as without Large Model Support")
-    elif found.plan is None:
-        lines.append("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
+def _unmanaged(found: Numbers) -> bool:
+    return "plan" not in found
+
+
+def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) -> list[str]:
+    given = nets.lms.split not in (None, "auto") or nets.lms.split_outputs not in (None, "auto")
+    whole = "-lms_budget" if given else "with layers whole"
+    size = flag_size(least["nbytes"])
+    lines = [f"Least budget {whole}: {human_bytes(least['nbytes'])}, -lms_budget {size}"]
+    if found["fits"] and not _unmanaged(found) and least["nbytes"] > nets.capacity:
+        lines = _wrapped(
+            f"Least budget {whole}: {human_bytes(least['nbytes'])} if values are only copied; this plan needs less, "
+            "as it makes some again"
+        )
+    if least["step"]:
+        lines += _wrapped(f"set by the {_step(least['step'])}, which needs at once {_blobs(least['blobs'])}", 2)
     else:
-        lines += text.summary(found.plan)
-        parts = part_lines(found)
-        lines += [
-            *parts,
-            *([ROUNDED] if parts else ()),
-            *describe_split_backward(found.net.run_graph, found.plan.program),
-        ]
-        lines.append(f"made by: {found.plan.rules}; {found.plan.rematerialized} steps run again")
-    verdict = "fits" if found.refused is None else "fits, but not on the host"
-    lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")
-    lines.append(f"predicted: {_speed(found, False)}")
+        lines += _wrapped("set by all that it takes without Large Model Support: less is not managed", 2)
+    if parts is not None:
+        saying = f"Least budget with layers in parts of the batch: at most {human_bytes(parts)}, "
+        lines += _wrapped(f"{saying}-lms_split auto -lms_budget {flag_size(parts)}; {ROUNDED}")
+    elif not given and least["step"]:
+        lines += _wrapped("Layers in parts of the batch (-lms_split auto) do not halve it.")
     return lines
 
 
-def part_lines(found: Outcome) -> list[str]:
-    """Return lines on the layers that run in parts of the batch, or of their outputs."""
-    return describe(found.net.graph, found.net.arrangement.micro_batched)
+def _time_lines(found: Numbers) -> list[str]:
+    """Return the table of what takes the time of a plan that copies or rematerializes."""
+    if "remat_ms" not in found:
+        return []
+    plan, total = found["plan"], found["ms"]
+    again, waits = found["remat_ms"], found["stall_ms"]
+    copied = f"{human_bytes(plan['bytes_in'])} copied in, {human_bytes(plan['bytes_out'])} out"
+    lossy = ", in 16 bits: lossy" if plan["buffers"]["lossy"]["count"] else ""
+    busy = f"the link is busy for {_ms(found['busy_in_ms'])} and {_ms(found['busy_out_ms'])}"
+    rows = (
+        ("layers and updates", total - again - waits, ""),
+        ("rematerialization", again, f"{plan['steps_replayed']} of {plan['steps']} steps are layers that run again"),
+        ("waiting for copies", waits, f"{copied}{lossy}; {busy}"),
+    )
+    lines = [f"Where the time goes ({_ms(total)})"]
+    for name, ms, remark in rows:
+        lines += _wrapped(f"{name:<20}{_ms(ms):>12} {100 * ms / total:>4.0f}%   {remark}".rstrip(), 2, 42)
+    parts = found.get("parts", [])
+    for line in parts:
+        lines += _wrapped(line)
+    if parts:
+        lines += _wrapped(ROUNDED, 2)
+    if n := found["layers_in_two_steps"]:
+        layers = f"{n} layers" if n > 1 else "1 layer"
+        lines += _wrapped(f"gradients of {layers} as two steps each, of parameters and then of bottoms")
+    return lines
 
 
-def _speed(found: Outcome, core: bool) -> str:
-    seconds = found.core.seconds if core else found.seconds
-    parts = [f"{1e3 * seconds:.1f} ms per iteration"]
-    if found.batch and seconds:
-        parts.append(f"{found.batch / seconds:.4g} images/s")
-    if not core:
-        parts.append(f"{1e3 * found.stall:.1f} ms of it waiting for copies; in core {1e3 * found.core.seconds:.1f} ms")
-    return ", ".join(parts)
+def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None) -> Iterator[str]:
+    """Yield what limits the net: memory, the link, or rematerialization."""
+    error = found["error"]
+    if error is not None:
+        layer = f"layer {_named(error['where']['layer'])} needs" if error["where"]["layer"] else "it needs"
+        yield f"memory: {layer} {human_bytes(error['needed'])} at once, {human_bytes(max(0, error['free']))} are there"
+        return
+    if _unmanaged(found):
+        core = "the layers themselves: nothing is copied, and no layer runs again"
+        yield core if found["in_core"]["fits"] else "nothing is large enough to be managed"
+        return
+    total, again, waits = found["ms"], found["remat_ms"], found["stall_ms"]
+    if waits > LITTLE * total:
+        worst = max(found["steps"], key=lambda step: step["stall_ms"])
+        longest = f"longest before the {_step(worst['name'])}: {_ms(worst['stall_ms'])}"
+        yield f"the link: layers wait for copies in {100 * waits / total:.0f}% of the time, {longest}"
+    if again > LITTLE * total:
+        share = f"{100 * again / total:.0f}% of the time"
+        yield f"rematerialization: running layers again takes {share}; copying their values instead would take longer"
+    if waits <= LITTLE * total and again <= LITTLE * total:
+        yield "nothing much: copies are hidden behind the layers, which take the time that they take without"
+    if least is not None and least[0]["step"] and found["device_bytes"] < 1.5 * least[0]["nbytes"]:
+        at = f"at the peak, the {_step(least[0]['step'])}"
+        yield f"memory: {at}, {human_bytes(least[0]['nbytes'])} are needed at once, so little else stays on the device"
 
 
-def least_lines(least: Least, lms: LMSConfig) -> list[str]:
-    """Return lines on the least budget and the layer that sets it. With less, layers may run in parts."""
-    whole = " with layers whole" if None in (lms.parts, lms.blocks) else ""
-    lines = [
-        f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
-        f"{human_bytes(least.fixed)} stay"
+def _changes(
+    nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None, largest: int | None
+) -> Iterator[str]:
+    """Yield what to change, with flags and numbers."""
+    core, lms, error = found["in_core"], nets.lms, found["error"]
+    if core["fits"]:
+        if not _unmanaged(found) and found["ms"] > (1 + LITTLE) * core["ms"]:
+            yield f"-lms auto, or no -lms: nothing has to be copied, {_ms(core['ms'])}"
+        most = _in_core_batch(nets, found)
+        if most is not None and most > found["batch"]:
+            yield f"a larger batch: about {most} images fit without Large Model Support, more with it"
+        else:
+            yield "nothing"
+        return
+    if not lms.enabled:
+        yield "-lms auto: says whether it fits with Large Model Support, and how fast it is then"
+    refused = error is not None
+    if error is not None and error["kind"] == "OutOfHostMemory":
+        yield f"-lms_host {flag_size(error['needed'])}: the host memory that this plan needs"
+    elif refused and least is not None:
+        whole, parts = least
+        if whole["nbytes"] > nets.capacity:
+            yield f"-lms_budget {flag_size(whole['nbytes'])} or a GPU with more memory: the least with layers whole"
+        if parts is not None and parts <= nets.capacity and lms.split is None:
+            yield "-lms_split auto: runs layers in parts of the batch, which fits; results are equal to rounding"
+    if largest is not None and largest != found["batch"]:
+        yield f"a batch of {largest}: the largest that fits so" if largest else "no batch fits so, not even one image"
+    slow = not refused and not _unmanaged(found) and found["remat_ms"] + found["stall_ms"] > LITTLE * found["ms"]
+    if not (slow or refused or not lms.enabled):
+        yield f"little to gain: without any limit of memory it takes {_ms(core['ms'])}"
+        return
+    if not lms.auto and lms.enabled and slow:
+        yield "-lms auto: chooses by predicted time what is copied, rematerialized or left on the device"
+    if lms.enabled and lms.recompute is False and slow:
+        yield "-lms_recompute on: lets layers run again where that is faster than a copy"
+    enough = f"-lms_budget {flag_size(core['bytes'])}, or a GPU with that"
+    yield f"{enough}: needs no Large Model Support, {_ms(core['ms'])}; budgets in between help, too"
+    most = _in_core_batch(nets, found)
+    if most is not None and most < found["batch"]:
+        yield (
+            f"a batch of about {most}: fits without Large Model Support"
+            if most
+            else ("no batch fits without Large Model Support: parameters and their gradients alone are too large")
+        )
+    if not nets.half and nets.machine.capability >= 8:
+        yield "-math bf16: stores activations in 16 bits: about half the memory and copies, results round differently"
+
+
+def _in_core_batch(nets: Nets, found: Numbers) -> int | None:
+    """Return about how many images fit without Large Model Support; None where the net has no batch."""
+    if not found["batch"]:
+        return None
+    fixed = found["parameter_bytes"] * (1 if nets.rule is None else 2 + nets.rule.slots)
+    moving = found["in_core"]["bytes"] - fixed
+    return max(0, int((nets.capacity - fixed) * found["batch"] / moving)) if moving > 0 else None
+
+
+def _points(sentences: Iterable[str]) -> list[str]:
+    return [line for sentence in sentences for line in _wrapped(f"* {sentence}", 2, 4)]
+
+
+def _step(name: str) -> str:
+    """Return a step's name in words: `backward of "conv1"`, a chain of layers by its ends."""
+    kind, _, layer = name.partition(":")
+    if not layer:
+        return f'step "{name}"'
+    return f"{kind} of {_named(layer)}"
+
+
+def _named(layer: str) -> str:
+    """Return the name of a layer, or of a chain of layers by its ends, in quotes."""
+    ends = layer.split("+")
+    return f'"{layer}"' if len(ends) == 1 else f'"{ends[0]}" .. "{ends[-1]}" ({len(ends)} layers run as one)'
+
+
+def _blobs(blobs: Sequence[Numbers]) -> str:
+    """Return the largest blobs with their bytes."""
+    listed = ", ".join(f'"{_short(b["name"])}" {human_bytes(b["bytes"])}' for b in blobs[:_BLOBS])
+    return listed + (f" and {len(blobs) - _BLOBS} smaller" if len(blobs) > _BLOBS else "")
+
+
+def _short(name: str) -> str:
+    """Return the name of a blob, or of a chain's own buffer by the ends of the chain."""
+    layers, dot, what = name.rpartition(".")
+    ends = layers.split("+")
+    return name if len(ends) < 3 else f"{ends[0]}+..+{ends[-1]}{dot}{what}"
+
+
+def _ms(ms: float) -> str:
+    """Return milliseconds as text, with three digits or more."""
+    return f"{ms:.1f} ms" if ms >= 10 or not ms else f"{ms:.2f} ms" if ms >= 1 else f"{ms:.3f} ms"
+
+
+def flag_size(nbytes: int) -> str:
+    """Return a size as a flag takes it, rounded up by less than 1%: 2512680960 -> "2397MB"."""
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if nbytes >= 100 * size:
+            return f"{math.ceil(nbytes / size)}{unit}"
+    return f"{nbytes}B"
+
+
+def _wrapped(text: str, indent: int = 0, further: int | None = None) -> list[str]:
+    """Return a text as lines of at most `WIDTH` columns. further: indent of all lines but the first."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2 if further is None else further),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
+
+
+# -- a sweep -----------------------------------------------------------------------------------------------------------
+def sweep_head(nets: Nets) -> list[str]:
+    """Return the lines over the columns of a sweep."""
+    lms = f"chosen plan ({_lms(nets)})" if nets.lms.enabled else "chosen plan"
+    return [
+        f"{'':>7}  {'':<11}  {lms:<66} {'without':>10}",
+        f"{'batch':>7}  {'runs':<11}  {'device':>10} {'host':>10} {'ms':>8} {'images/s':>8} "
+        f"{'waiting':>7} {'reruns':>6} {'copied':>10} {'LMS needs':>11}",
     ]
-    if least.step:
-        listing = ", ".join(f'"{name}" {human_bytes(n)}' for name, n in least.blobs[:6])
-        lines.append(f'  set by layer "{least.layer}" ({least.step}), which needs at once: {listing}')
-    return lines
 
 
-def least_numbers(least: Least) -> Numbers:
-    """Return the same for JSON."""
-    return asdict(least) | {"layer": least.layer, "blobs": [{"name": name, "bytes": n} for name, n in least.blobs]}
-
-
-def numbers(found: Outcome) -> Numbers:
-    """Return an outcome for JSON: bytes, milliseconds."""
-    plan = found.plan
-    result: Numbers = {
-        "batch": found.batch,
-        "fits": found.refused is None,
-        "refused": None if found.refused is None else str(found.refused),
-        "in_core": {"bytes": found.core.nbytes, "ms": 1e3 * found.core.seconds, "fits": found.core_fits},
-        "device_bytes": found.device,
-        "host_bytes": found.host,
-        "ms": 1e3 * found.seconds,
-        "images_per_s": found.rate,
-        "stall_ms": 1e3 * found.stall,
-    }
-    if found.refused is None:
-        result["parts"] = part_lines(found)
-    if plan is not None and found.times is not None:
-        result["plan"] = plan_statistics(plan)
-        result["layers_in_two_steps"] = split_backward_count(found.net.run_graph, plan.program)
-        result["steps"] = [
-            {
-                "name": step.name,
-                "again": plan.order[s][1],
-                "ms": 1e3 * found.steps[s],
-                "stall_ms": 1e3 * found.times.stalls[s],
-            }
-            for s, step in enumerate(plan.program.steps)
-        ]
-    return result
-
-
-def sweep_head() -> list[str]:
-    """Return the line over the columns of a sweep."""
-    names = ("batch", "in core", "fits", "device", "host", "ms", "images/s", "stall ms", "again", "GiB in", "GiB out")
-    return [" ".join(f"{name:>10}" for name in names)]
-
-
-def sweep_row(found: Outcome) -> str:
+def sweep_row(found: Numbers) -> str:
     """Return a line of the sweep."""
-    cells = [str(found.batch), human_bytes(found.core.nbytes), "yes" if found.core_fits else "no"]
-    if found.refused is not None:
-        return " ".join(f"{cell:>10}" for cell in cells) + "  does not fit: " + found.refused.message
-    plan = found.plan
-    cells += [human_bytes(found.device), human_bytes(found.host), f"{1e3 * found.seconds:.1f}", f"{found.rate:.0f}"]
-    cells += [f"{1e3 * found.stall:.1f}", str(plan.rematerialized if plan else 0)]
-    cells += [f"{(n / _GiB):.2f}" for n in ((plan.bytes_in, plan.bytes_out) if plan else (0, 0))]
-    return "  ".join([" ".join(f"{cell:>10}" for cell in cells), *part_lines(found)])
+    needs, core = human_bytes(found["in_core"]["bytes"]), found["in_core"]["fits"]
+    if found["error"] is not None:
+        error = found["error"]
+        layer = f'"{_ends(error["where"]["layer"])}" ' if error["where"]["layer"] else ""
+        short = f"{layer}needs {human_bytes(error['needed'])}, {human_bytes(max(0, error['free']))} are there"
+        return f"{found['batch']:>7}  {'no':<11}  {textwrap.shorten(short, 67, placeholder='..'):<67}{needs:>11}"
+    plan = found.get("plan", {"steps_replayed": 0, "bytes_in": 0, "bytes_out": 0})
+    runs = "without LMS" if core else "in parts" if found["parts"] else "with LMS"
+    waiting = found["stall_ms"] / found["ms"] if found["ms"] else 0.0
+    rate = "-" if found["images_per_s"] is None else f"{found['images_per_s']:.4g}"
+    return (
+        f"{found['batch']:>7}  {runs:<11}  {human_bytes(found['device_bytes']):>10} "
+        f"{human_bytes(found['host_bytes']):>10} {found['ms']:>8.1f} {rate:>8} {waiting:>7.0%} "
+        f"{plan['steps_replayed']:>6} {human_bytes(plan['bytes_in'] + plan['bytes_out']):>10} {needs:>11}"
+    )
 
 
-def largest_lines(largest: int, why: str, lms: LMSConfig) -> list[str]:
-    """Return lines on the largest batch, and why a larger one does not fit."""
+def sweep_legend() -> list[str]:
+    """Return lines that explain the columns of a sweep."""
+    return _wrapped(
+        "runs: without LMS, as all fits; with LMS; in parts of the batch; or no. waiting: share of the time in which "
+        "layers wait for copies; reruns: layers that run again instead of being copied; copied: both ways, per "
+        "iteration."
+    )
+
+
+def largest_lines(nets: Nets, largest: int, why: str, fitted: int) -> list[str]:
+    """Return lines on the largest batch, and why a larger one does not fit. fitted: the largest that was planned."""
+    lms = nets.lms
+    if fitted > largest:  # rematerialization may need less memory than copies on demand
+        return [f"batch {fitted} fits; the largest that fits if values are only copied: {largest}"]
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
     whole = " with layers whole" if lms.enabled and None in (lms.parts, lms.blocks) else ""
     said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"
-    lines = [f"{said} ({host})"]
-    if why:
-        lines.append("  a larger one: " + why.splitlines()[0])
-    return lines
+    return [
+        f"{said} ({host})",
+        *(_wrapped(f"a larger one: {why.splitlines()[0].split(' (largest:')[0]}", 2) if why else ()),
+    ]
+
+
+def _ends(layers: str) -> str:
+    ends = layers.split("+")
+    return layers if len(ends) < 3 else f"{ends[0]}+..+{ends[-1]}"
+
+
+# -- steps and GPUs ----------------------------------------------------------------------------------------------------
+def step_lines(table: Sequence[str]) -> list[str]:
+    """Return the lines of `step_table`, wrapped."""
+    legend = (
+        "Steps in order. in, out: copied to or from the device (in ahead of its use); new: gets memory; free: leaves, "
+        "the host has it; drop: not read again, or made again later; [remat]: runs again; stall: ms of waiting for "
+        "copies."
+    )
+    return [*_wrapped(legend), *(line for row in table for line in _wrapped(row, 0, 12))]
+
+
+def gpu_lines() -> list[str]:
+    """Return the table of GPUs that -gpu knows."""
+    lines = [
+        "GPUs that -gpu knows, with the rates that good code reaches (not those of data sheets):",
+        "",
+        f"{'name':<8} {'memory':>8} {'bandwidth':>10}   {'TFLOP/s: tf32':>13} {'fp32':>6} {'bf16':>6}   link in, out",
+    ]
+    for name, m in MACHINES.items():
+        tf32 = f"{m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
+        bf16 = f"{HALF_GAIN * m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
+        fp32 = f"{m.with_math('fp32').product_rate / 1e12:.3g}"
+        default = "   (the default)" if name == DEFAULT else ""
+        lines.append(
+            f"{name:<8} {m.memory >> 30:>4} GiB {m.memory_rate / 1e12:>5.2f} TB/s   {tf32:>13} {fp32:>6} {bf16:>6}   "
+            f"{m.link_in / 1e9:.3g}, {m.link_out / 1e9:.3g} GB/s{default}"
+        )
+    return [
+        *lines,
+        "",
+        *_wrapped("Any other: -gpu FILE.json with these fields (bytes, per second), here of the v100:"),
+        *textwrap.wrap(example(), WIDTH, initial_indent="  ", subsequent_indent="  "),
+    ]

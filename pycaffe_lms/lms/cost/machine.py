@@ -28,6 +28,8 @@ class Machine:
         link_both: bytes per second of both directions together.
         copy_s: fixed seconds of a copy.
         launch_s: fixed seconds of a step.
+        fp32_rate: as product_rate, without TF32 (`-math fp32`); 0: the same.
+        capability: compute capability as NVIDIA counts it; bfloat16 needs 8.0.
     """
 
     name: str
@@ -39,6 +41,21 @@ class Machine:
     link_both: float
     copy_s: float = 8e-6
     launch_s: float = 12e-6
+    fp32_rate: float = 0.0
+    capability: float = 8.0
+
+    def with_math(self, math: str) -> Machine:
+        """Return the machine with the rate of products of `-math` tf32, fp32 or bf16 (`HALF_GAIN` comes on top).
+
+        Raises:
+            UsageError: it has no bfloat16.
+        """
+        if math == "bf16" and self.capability < 8:
+            raise UsageError(
+                f"-math bf16: the {self.name} has no bfloat16, which needs compute capability 8.0",
+                fix="leave -math out, or name a newer GPU: pycaffe-lms plan -gpu list",
+            )
+        return replace(self, product_rate=self.fp32_rate) if math == "fp32" and self.fp32_rate else self
 
     def step_seconds(self, nbytes: int, flops: int) -> float:
         """Return the seconds of a step that moves `nbytes` in device memory and does `flops` operations."""
@@ -52,15 +69,16 @@ class Machine:
         return self.copy_s + nbytes / rate
 
 
-# H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches.
+# H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches. Products without TF32:
+# 0.65 of the data sheet's float32 peak, as of the V100, which has no TF32; no more than with TF32.
 MACHINES = {
-    "h200": Machine("h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9),
-    "h100": Machine("h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9),
-    "a100": Machine("a100", 39 * GiB, 1.2e12, 75e12, 25.0e9, 25.0e9, 36.0e9),
-    "v100": Machine("v100", 16 * GiB, 0.70e12, 10e12, 12.3e9, 12.8e9, 21.0e9),
-    "rtx4090": Machine("rtx4090", 23 * GiB, 0.80e12, 40e12, 25.0e9, 25.0e9, 36.0e9),
-    "rtx3090": Machine("rtx3090", 23 * GiB, 0.73e12, 17e12, 25.0e9, 25.0e9, 36.0e9),
-    "t4": Machine("t4", 15 * GiB, 0.24e12, 5.5e12, 12.0e9, 12.0e9, 18.0e9),
+    "h200": Machine("h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0),
+    "h100": Machine("h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0),
+    "a100": Machine("a100", 39 * GiB, 1.2e12, 75e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=12.7e12, capability=8.0),
+    "v100": Machine("v100", 16 * GiB, 0.70e12, 10e12, 12.3e9, 12.8e9, 21.0e9, fp32_rate=10e12, capability=7.0),
+    "rtx4090": Machine("rtx4090", 23 * GiB, 0.80e12, 40e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=40e12, capability=8.9),
+    "rtx3090": Machine("rtx3090", 23 * GiB, 0.73e12, 17e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=17e12, capability=8.6),
+    "t4": Machine("t4", 15 * GiB, 0.24e12, 5.5e12, 12.0e9, 12.0e9, 18.0e9, fp32_rate=5.5e12, capability=7.5),
 }
 DEFAULT = "h200"
 
@@ -76,7 +94,7 @@ def find_machine(name: str) -> Machine:
     try:
         given = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"-gpu {name} cannot be read: {error}", fix=f"write it like this: {_example()}") from None
+        raise UsageError(f"-gpu {name} cannot be read: {error}", fix=f"write it like this: {example()}") from None
     return _from_fields(given, name)
 
 
@@ -93,7 +111,7 @@ def _from_fields(given: object, file: str) -> Machine:
     """Return the machine with the fields read from a JSON file. Raises UsageError."""
     kinds = {f.name: f for f in fields(Machine)}
     if not isinstance(given, Mapping):
-        raise UsageError(f"-gpu {file} does not hold one object", fix=f"write it like this: {_example()}")
+        raise UsageError(f"-gpu {file} does not hold one object", fix=f"write it like this: {example()}")
     for name, value in given.items():
         if name not in kinds:
             raise UsageError(f'-gpu {file}: "{name}" is not a field', fix=f"fields are {', '.join(kinds)}")
@@ -101,11 +119,11 @@ def _from_fields(given: object, file: str) -> Machine:
             raise UsageError(f"-gpu {file}: {name} is {value!r}", fix="give a number greater than zero, below 2^63")
     missing = [f for f in list(kinds)[1:7] if f not in given]
     if missing:
-        raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {_example()}")
+        raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {example()}")
     return Machine(**({"name": Path(file).stem} | dict(given) | {"memory": int(given["memory"])}))
 
 
-def _example() -> str:
+def example() -> str:
     """Return an example of a JSON file."""
     return json.dumps(asdict(MACHINES["v100"]))
 

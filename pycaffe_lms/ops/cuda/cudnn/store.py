@@ -12,6 +12,8 @@ import re
 import tempfile
 from pathlib import Path
 
+from ....formats.cache_folder import cache_folder
+
 _FORMAT = 1
 
 
@@ -38,11 +40,8 @@ class Store:
 
 def store_path(gpu: str, cudnn_version: int) -> Path:
     """Return the file of a GPU model and a cuDNN version."""
-    # the XDG specification: a path that is not absolute does not count
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~")) / ".cache"
     gpu = re.sub(r"[^A-Za-z0-9]+", "-", gpu).strip("-").lower()
-    return folder / "pycaffe_lms" / f"cudnn-{gpu}-{cudnn_version}.json"
+    return cache_folder() / f"cudnn-{gpu}-{cudnn_version}.json"
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -1,0 +1,230 @@
+"""Answer what `plan` asks of a net, as numbers ready for JSON: from the cache where the same was asked before.
+
+The net is built in any case, so that its errors come, and because the shapes of its blobs are part of the question.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from ... import errors
+from ...errors import CaffeError, Where
+from ...layers.base import count
+from ...lms.plan.statistics import plan_statistics
+from ...lms.report.text import step_table
+from ...log import only_warnings
+from ...net.memory.forecast import InCore, Least, in_core
+from ...net.memory.micro_batch_choice import describe
+from ...net.program.split_backward import split_backward_count
+from .answer_cache import AnswerCache
+from .plan_nets import Nets, Outcome
+
+Numbers = dict[str, Any]
+T = TypeVar("T")
+_LARGE = 150  # layers; only of such a net it pays to ask in two processes
+
+
+class Answers:
+    """Answer questions about one net.
+
+    Args:
+        nets: builds it.
+        cache: what was asked before. Nets with Python layers that run are always asked anew.
+        outcome_wanted: the plan itself will be asked for (`Answers.found`), not only its numbers.
+    """
+
+    def __init__(self, nets: Nets, cache: AnswerCache, *, outcome_wanted: bool = False):
+        self.nets, self._cache, self._wanted = nets, AnswerCache("off") if nets.python else cache, outcome_wanted
+        self.found: Outcome | None = None  # of the last `outcome` that was computed
+        self._cores: dict[int | None, tuple[Numbers, InCore]] = {}
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+    def outcome(self, batch: int | None = None, *, steps: bool = False) -> Numbers:
+        """Return what planning finds for a batch size (None: the net's own). steps: with the lines of `step_table`."""
+        question, core = self._core(batch)
+
+        def compute() -> Numbers:
+            with only_warnings():
+                self.found = found = self.nets.outcome(batch, core)
+            table = [] if found.plan is None or not steps else list(step_table(found.plan, found.times, found.steps))
+            return numbers(found) | {"error": _described(found.refused), "table": table}
+
+        if self._wanted:
+            return compute()
+        return dict(self._cache.answer(question | {"asked": "outcome", "table": steps}, compute))
+
+    def least(self) -> tuple[Numbers, int | None]:
+        """Return the least budget with layers whole, as `least_numbers`, and one with layers in parts, if they help."""
+        question, core = self._core(None)
+
+        def compute() -> list[Any]:
+            with only_warnings():
+                least = self.nets.least(core.nbytes)
+                return [least_numbers(least), self.nets.least_in_parts(least.nbytes)]
+
+        whole, parts = self._cache.answer(question | {"asked": "least"}, compute)
+        return whole, parts
+
+    def largest(self, start: int) -> tuple[int, str]:
+        """Return the largest batch that fits, and why a larger one does not."""
+        question, _ = self._core(None)
+
+        def compute() -> list[Any]:
+            with only_warnings():
+                return list(self.nets.largest(start))
+
+        largest, why = self._cache.answer(question | {"asked": "largest", "start": start}, compute)
+        return largest, why
+
+    def outcome_and_least(self, *, steps: bool) -> tuple[Numbers, tuple[Numbers, int | None]]:
+        """Return `outcome` and `least`, of a large net in two processes side by side."""
+        self._core(None)  # for both
+        with _aside(self.least, self.layers >= _LARGE) as least:
+            return self.outcome(steps=steps), least()
+
+    @property
+    def layers(self) -> int:
+        """Return the number of the net's layers."""
+        return int(self._core(None)[0]["layers"])
+
+    # -- what they depend on -----------------------------------------------------------------------------------------
+    def _core(self, batch: int | None) -> tuple[Numbers, InCore]:
+        """Return what all questions about a batch size have in common, and the needs without Large Model Support."""
+        if batch in self._cores:
+            return self._cores[batch]
+        nets = self.nets
+        net, tail = nets.without_lms(batch)
+        question = {
+            "net": nets.message.SerializeToString(deterministic=True).hex(),
+            "file": nets.parsed.filename,
+            "lines": [nets.parsed.lines.layer(k) for k in range(len(nets.message.layer))],
+            "shapes": [list(value.shape) for value in net.graph.values],
+            "layers": len(net.graph.nodes),
+            "batch": batch,
+            "settings": nets.described(),
+        }
+
+        def compute() -> list[float]:
+            with only_warnings():
+                found = in_core(net.memory.planner, net.program_of(tail), net.plan_only(tail))
+            return [found.nbytes, found.seconds]
+
+        nbytes, seconds = self._cache.answer(question | {"asked": "in_core"}, compute)
+        self._cores[batch] = question, InCore(nbytes, seconds)
+        return self._cores[batch]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+def numbers(found: Outcome) -> Numbers:
+    """Return an outcome for JSON: bytes, milliseconds."""
+    plan, runtime = found.plan, found.net.runtime
+    graph = found.net.graph
+    result: Numbers = {
+        "batch": found.batch,
+        "fits": found.refused is None,
+        "refused": None if found.refused is None else str(found.refused),
+        "in_core": {"bytes": found.core.nbytes, "ms": 1e3 * found.core.seconds, "fits": found.core_fits},
+        "device_bytes": found.device,
+        "host_bytes": found.host,
+        "ms": 1e3 * found.seconds,
+        "images_per_s": found.rate,
+        "stall_ms": 1e3 * found.stall,
+        "layers": len(graph.nodes),
+        "parameter_bytes": sum(count(p.shape) for p in graph.params) * found.net.dtype.itemsize,
+        "idle": runtime.idle,
+    }
+    if found.refused is None:
+        result["parts"] = describe(graph, found.net.arrangement.micro_batched)
+    if plan is not None and found.times is not None:
+        again = [again for _, again in plan.order]
+        result["plan"] = plan_statistics(plan)
+        result["remat_ms"] = 1e3 * sum(t for t, a in zip(found.steps, again, strict=True) if a)
+        result["busy_in_ms"], result["busy_out_ms"] = 1e3 * found.times.busy_in, 1e3 * found.times.busy_out
+        result["layers_in_two_steps"] = split_backward_count(found.net.run_graph, plan.program)
+        result["steps"] = [
+            {
+                "name": step.name,
+                "again": again[s],
+                "ms": 1e3 * found.steps[s],
+                "stall_ms": 1e3 * found.times.stalls[s],
+            }
+            for s, step in enumerate(plan.program.steps)
+        ]
+    return result
+
+
+def least_numbers(least: Least) -> Numbers:
+    """Return a least budget for JSON: bytes."""
+    return asdict(least) | {"layer": least.layer, "blobs": [{"name": name, "bytes": n} for name, n in least.blobs]}
+
+
+# -- two processes -----------------------------------------------------------------------------------------------------
+@contextmanager
+def _aside(work: Callable[[], T], worth: bool) -> Iterator[Callable[[], T]]:
+    """Within: `work` runs in a forked process, and the callable that is given waits for its result.
+
+    Where no process can be forked, where that is not `worth` it, or where the other one ends without a result (because
+    of an error, say), the callable does the work.
+    """
+    if not worth or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        yield work
+        return
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(work, there), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside NumPy's threads, which wait
+        process.start()
+    there.close()
+
+    def result() -> T:
+        try:
+            found: T = here.recv()
+            return found
+        except EOFError:
+            return work()
+
+    try:
+        yield result
+    finally:
+        process.terminate()
+        process.join()
+        here.close()
+
+
+def _send(work: Callable[[], Any], there: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    with suppress(CaffeError):  # the other process does the work again, and reports it
+        there.send(work())
+
+
+# -- errors as numbers -------------------------------------------------------------------------------------------------
+def _described(error: CaffeError | None) -> Numbers | None:
+    """Return an error of memory as JSON, from which `error_of` makes it again."""
+    if error is None:
+        return None
+    more = {name: getattr(error, name) for name in ("needed", "free")}
+    return {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "where": asdict(error.where),
+        "fix": error.fix,
+    } | more
+
+
+def error_of(described: Numbers) -> CaffeError:
+    """Return the error that `Answers.outcome` has under "error"."""
+    kind: Callable[..., CaffeError] = getattr(errors, described["kind"])
+    where = Where(**described["where"])
+    return kind(
+        described["message"], needed=described["needed"], free=described["free"], where=where, fix=described["fix"]
+    )
