@@ -114,7 +114,7 @@ def _comparison(nets: Nets, found: Numbers) -> list[str]:
     lines = [f"{'':<20}{'device memory':>14}{'host memory':>13}{'time':>13}{'images/s':>11}"]
     for name, device, host, ms, per_second, remark in rows:
         time = "-" if ms is None else _ms(ms)
-        shown = "-" if per_second is None else f"{per_second:.4g}"
+        shown = _rate(per_second)
         lines.append(f"{name:<20}{device:>14}{host:>13}{time:>13}{shown:>11}   {remark}".rstrip())
     return lines
 
@@ -178,7 +178,7 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
     error = found["error"]
     if error is not None:
         layer = f"layer {_named(error['where']['layer'])} needs" if error["where"]["layer"] else "it needs"
-        yield f"memory: {layer} {human_bytes(error['needed'])} at once, {human_bytes(max(0, error['free']))} are there"
+        yield f"memory: {layer} {_at_once(error)}"
         return
     if _unmanaged(found):
         core = "the layers themselves: nothing is copied, and no layer runs again"
@@ -287,6 +287,19 @@ def _short(name: str) -> str:
     return name if len(ends) < 3 else f"{ends[0]}+..+{ends[-1]}{dot}{what}"
 
 
+def _at_once(error: Numbers) -> str:
+    """Return what an error of memory says is needed and what is there, so exactly that they differ."""
+    needed, free = error["needed"], max(0, error["free"])
+    if human_bytes(needed) == human_bytes(free):
+        return f"{needed:,} bytes at once, {free:,} are there"
+    return f"{human_bytes(needed)} at once, {human_bytes(free)} are there"
+
+
+def _rate(per_second: float | None) -> str:
+    """Return items per second as text."""
+    return "-" if per_second is None else f"{per_second:.0f}" if per_second >= 1000 else f"{per_second:.4g}"
+
+
 def _ms(ms: float) -> str:
     """Return milliseconds as text, with three digits or more."""
     return f"{ms:.1f} ms" if ms >= 10 or not ms else f"{ms:.2f} ms" if ms >= 1 else f"{ms:.3f} ms"
@@ -330,15 +343,14 @@ def sweep_row(found: Numbers) -> str:
     if found["error"] is not None:
         error = found["error"]
         layer = f'"{_ends(error["where"]["layer"])}" ' if error["where"]["layer"] else ""
-        short = f"{layer}needs {human_bytes(error['needed'])}, {human_bytes(max(0, error['free']))} are there"
+        short = f"{layer}needs {_at_once(error)}"
         return f"{found['batch']:>7}  {'no':<11}  {textwrap.shorten(short, 67, placeholder='..'):<67}{needs:>11}"
     plan = found.get("plan", {"steps_replayed": 0, "bytes_in": 0, "bytes_out": 0})
     runs = "without LMS" if core else "in parts" if found["parts"] else "with LMS"
     waiting = found["stall_ms"] / found["ms"] if found["ms"] else 0.0
-    rate = "-" if found["images_per_s"] is None else f"{found['images_per_s']:.4g}"
     return (
         f"{found['batch']:>7}  {runs:<11}  {human_bytes(found['device_bytes']):>10} "
-        f"{human_bytes(found['host_bytes']):>10} {found['ms']:>8.1f} {rate:>8} {waiting:>7.0%} "
+        f"{human_bytes(found['host_bytes']):>10} {found['ms']:>8.1f} {_rate(found['images_per_s']):>8} {waiting:>7.0%} "
         f"{plan['steps_replayed']:>6} {human_bytes(plan['bytes_in'] + plan['bytes_out']):>10} {needs:>11}"
     )
 
