@@ -24,6 +24,7 @@ class LinkQueue:
         self._machine = costs.machine
         self._out_free = 0.0
         self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come
+        self._wanted: list[float] = []  # their times
         self._busy: list[float] = [0.0]  # seconds of the first k of them
         self.late = 0.0  # seconds by which booked copies out have delayed steps
 
@@ -40,7 +41,7 @@ class LinkQueue:
         out = 0.0
         if not clean:
             out = max(0.0, max(self._out_free, made) + m.copy_seconds(nbytes, True) - now - self.late)
-        busy = self._busy[bisect_right(self._back, (wanted, NEVER))]
+        busy = self._busy[bisect_right(self._wanted, wanted)]
         return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - now))
 
     def book(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> None:
@@ -50,11 +51,15 @@ class LinkQueue:
             self._out_free = max(self._out_free, made) + m.copy_seconds(nbytes, True)
             self.late += max(0.0, self._out_free - now - self.late)
         insort(self._back, (wanted, m.copy_seconds(nbytes, False)))
-        self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
+        self._add_up()
 
     def arrived(self, wanted: float, nbytes: int) -> None:
         """Remove the copy in of a value that is back on the device."""
         at = bisect_right(self._back, (wanted, self._machine.copy_seconds(nbytes, False))) - 1
         if at >= 0:
             self._back.pop(at)
-            self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
+            self._add_up()
+
+    def _add_up(self) -> None:
+        self._wanted = [wanted for wanted, _ in self._back]
+        self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))

@@ -14,6 +14,7 @@ See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -159,8 +160,8 @@ class EvictionPass:
         else:
             soon = self.n if x.outlives else NEVER
         for s in x.readers:
-            if s != but:
-                soon = min(soon, self.dropped.wanted[s])
+            if s != but and self.dropped.wanted[s] < soon:
+                soon = self.dropped.wanted[s]
         return soon
 
     # -- the pass ----------------------------------------------------------------------------------------------------
@@ -337,54 +338,70 @@ class EvictionPass:
         starts, surplus = self.times[s] - 1e-6, self.rules.surplus_weight
         best: tuple[bool, float, float] | None = None
         choice: _Choice | None = None
-        for b, successor, wanted, price, way in self._candidates(pinned, now, pairs):
-            size = self.tracked[b].size
+        for b, successor, wanted in self._candidates(pinned, pairs):
+            size, soon = self.tracked[b].size, b in self.needed_soon
+            if best is not None and soon > best[0]:
+                continue
             useful = min(size, short + surplus * (size - short))
             area = useful * (self.times[min(wanted, self.n)] - starts)
-            score = (b in self.needed_soon, price / area, -area)
+            most = math.inf if best is None or soon < best[0] else best[1]  # a higher price per area cannot win
+            if successor is None:
+                price, way = self._price(b, now, wanted, area, most)
+            else:
+                price, way = self._remat_price(b, wanted), _GONE
+            if price is None:
+                continue
+            score = (soon, price / area, -area)
             if best is None or score < best:
                 best, choice = score, (b, way, wanted, successor)
         return choice
 
-    def _candidates(
-        self, pinned: set[int], now: float, pairs: Sequence[tuple[Pair, int]]
-    ) -> Iterator[tuple[int, int | None, int, float, int]]:
-        """Yield (buffer, successor in place, next reader, cost in seconds, way) of what may leave."""
+    def _candidates(self, pinned: set[int], pairs: Sequence[tuple[Pair, int]]) -> Iterator[tuple[int, int | None, int]]:
+        """Yield (buffer, successor in place, next reader) of what might leave."""
         for b in self.on:
             if b not in pinned:
-                wanted = self.next_read(b)
-                price, way = self._price(b, now, wanted)
-                if way is not None:
-                    yield b, None, wanted, price, way
+                yield b, None, self.next_read(b)
         for (old, new), wanted in pairs if self.search.evict_in_place else ():
             if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and old in self.on:
-                again = self._remat_price(old, wanted)
-                if again is not None:
-                    yield old, new, wanted, again, _GONE
+                yield old, new, wanted
 
-    def _price(self, b: int, now: float, wanted: int) -> tuple[float, int | None]:
-        """Return (seconds that it costs to bring `b` back, `_ON_HOST` or `_GONE`; None: it must stay)."""
-        x, late = self.tracked[b], self.links.late
+    def _price(self, b: int, now: float, wanted: int, area: float, most: float) -> tuple[float | None, int]:
+        """Return the seconds that it costs to bring `b` back, and whether by a copy (`_ON_HOST`) or not (`_GONE`).
+
+        The price is None if `b` must stay, or if it is found early that the price per `area` would exceed `most`.
+        """
         if b in self.constraints.uncopied:
-            again = self._remat_price(b, wanted) if b not in self.needed_soon else None
-            return (0.0, None) if again is None else (again, _GONE)
-        made = 0.0 if x.maker is None else self.times[x.maker + 1]
-        price = self.links.price(x.copied, x.clean, made + late, now, self.times[min(wanted, self.n)] + late)
+            return (self._remat_price(b, wanted) if b not in self.needed_soon else None), _GONE
+        r = self.tracked[b].maker
         may = self.rules.remats and wanted < self.n and b not in self.needed_soon
-        if may and (price > 0 or not self.rules.copies):
-            again = self._remat_price(b, wanted)
-            if again is not None and (again < price or not (self.rules.copies or b in self.checkpoints)):
-                return again, _GONE
-        return price, _ON_HOST
+        if r is None or r not in self.costs.again or not may:
+            return self._copy_price(b, now, wanted), _ON_HOST
+        too_much = self._step_price(b, r) / area > most  # whatever else rematerialization costs
+        if not self.rules.copies and b not in self.checkpoints:
+            if not too_much:
+                again = self._remat_price(b, wanted)
+                return (self._copy_price(b, now, wanted), _ON_HOST) if again is None else (again, _GONE)
+            if self._may_remat(b, r, wanted):
+                return None, _GONE
+            return self._copy_price(b, now, wanted), _ON_HOST
+        price = self._copy_price(b, now, wanted)
+        if too_much or (price <= 0 and self.rules.copies):
+            return price, _ON_HOST
+        again = self._remat_price(b, wanted)
+        return (price, _ON_HOST) if again is None or again >= price else (again, _GONE)
+
+    def _copy_price(self, b: int, now: float, wanted: int) -> float:
+        """Return the seconds of delay if `b` is copied out, unless the host has it, and in before step `wanted`."""
+        x, late = self.tracked[b], self.links.late
+        made = 0.0 if x.maker is None else self.times[x.maker + 1]
+        return self.links.price(x.copied, x.clean, made + late, now, self.times[min(wanted, self.n)] + late)
 
     def _remat_price(self, b: int, wanted: int) -> float | None:
         """Return seconds that rematerializing `b` before step `wanted` costs; None: it cannot, or it must not."""
         r = self.tracked[b].maker
-        if r is None or not self._can_remat(b, wanted):
+        if r is None or not self._may_remat(b, r, wanted):
             return None
-        if self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit):
-            return None
-        price = self.costs.again[r] + (self.search.checkpoint_seconds if b in self.checkpoints else 0.0)
+        price = self._step_price(b, r)
         near = {m for x in self.can.reads[r] if self._gone(x) and (m := self.tracked[x].maker) is not None}
         near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
@@ -392,6 +409,16 @@ class EvictionPass:
         if self.remat_cost is not None and wanted < self.n and self.remat_cost.large(b, self.limit):
             price += self.remat_cost.price(b, self._chain(r), wanted, self.limit)
         return price
+
+    def _step_price(self, b: int, r: int) -> float:
+        """Return the seconds that running step `r` again for `b` costs by itself."""
+        return self.costs.again[r] + (self.search.checkpoint_seconds if b in self.checkpoints else 0.0)
+
+    def _may_remat(self, b: int, r: int, wanted: int) -> bool:
+        """Return whether step `r` can make `b` again before step `wanted`, and needs nothing much larger for that."""
+        return self._can_remat(b, wanted) and not (
+            self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit)
+        )
 
     def _chain(self, r: int) -> list[int]:
         """Return, in order, the steps to run again to rematerialize step `r` with the values that are gone now."""
