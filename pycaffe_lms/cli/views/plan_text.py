@@ -21,6 +21,7 @@ from .plan_nets import Nets
 WIDTH = 100  # columns
 LITTLE = 0.05  # share of the time up to which waiting, or rematerialization, is no limit
 _BLOBS = 4  # named at the peak
+_KINDS = {"again": "rematerialization"}  # of steps
 Numbers = dict[str, Any]
 
 
@@ -195,8 +196,11 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
     if waits <= LITTLE * total and again <= LITTLE * total:
         yield "nothing much: copies are hidden behind the layers, which take the time that they take without"
     if least is not None and least[0]["step"] and found["device_bytes"] < 1.5 * least[0]["nbytes"]:
-        at = f"at the peak, the {_step(least[0]['step'])}"
-        yield f"memory: {at}, {human_bytes(least[0]['nbytes'])} are needed at once, so little else stays on the device"
+        needed, step = human_bytes(least[0]["nbytes"]), f"the {_step(least[0]['step'])}"
+        if least[0]["nbytes"] <= nets.capacity:
+            yield f"memory: {step} needs {needed} at once, so little else stays on the device"
+        else:
+            yield f"memory: {step} would need {needed} at once, if its inputs were not overwritten and made again"
 
 
 def _changes(
@@ -265,7 +269,7 @@ def _step(name: str) -> str:
     kind, _, layer = name.partition(":")
     if not layer:
         return f'step "{name}"'
-    return f"{kind} of {_named(layer)}"
+    return f"{_KINDS.get(kind, kind)} of {_named(layer)}"
 
 
 def _named(layer: str) -> str:
