@@ -164,15 +164,14 @@ def _title(nets: Nets, args: argparse.Namespace) -> str:
 def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
     """Print the page of one plan, and what else is asked for."""
     nets, steps = answers.nets, args.steps and not args.summary
-    least = None
-    if nets.lms.enabled:
-        found, least = answers.outcome_and_least(steps=steps)
-    else:
-        found = answers.outcome(steps=steps)
+    answered = answers.page(steps=steps)
+    found, least = answered.outcome, answered.least
     numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
     numbers |= {name: value for name, value in found.items() if name not in ("error", "table")}
     if least is not None:
         numbers["least"], numbers["least_in_parts"] = least
+    if answered.largest_without_lms is not None:
+        numbers["largest_batch_without_lms"] = answered.largest_without_lms
     largest = None
     if nets.batch and (args.json or found["error"] is not None):
         largest, _ = answers.largest(nets.batch)
@@ -180,7 +179,7 @@ def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
     items = "" if nets.batch is None else f", batch {nets.batch}"
     title = f"{_title(nets, args)}: {found['layers']} layers{items}"
     sign.clear()
-    _print(plan_text.page(nets, title, args.workspace, found, least, largest))
+    _print(plan_text.page(nets, title, args.workspace, answered, largest))
     if found["table"]:
         _print(["", *plan_text.step_lines(found["table"])])
     _write(args, numbers)

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ... import errors
 from ...errors import CaffeError, Where
-from ...layers.base import count
 from ...lms.plan.statistics import plan_statistics
 from ...lms.report.text import step_table
 from ...log import only_warnings
@@ -31,6 +30,14 @@ from .plan_nets import Nets, Outcome
 Numbers = dict[str, Any]
 T = TypeVar("T")
 _LARGE = 150  # layers; only of such a net it pays to ask in two processes
+
+
+class Page(NamedTuple):
+    """Hold what the page shows: `outcome`, `least` (None: Large Model Support is off), `largest_without_lms`."""
+
+    outcome: Numbers
+    least: tuple[Numbers, int | None] | None
+    largest_without_lms: int | None
 
 
 class Answers:
@@ -85,11 +92,32 @@ class Answers:
         largest, why = self._cache.answer(question | {"asked": "largest", "start": start}, compute)
         return largest, why
 
-    def outcome_and_least(self, *, steps: bool) -> tuple[Numbers, tuple[Numbers, int | None]]:
-        """Return `outcome` and `least`, of a large net in two processes side by side."""
+    def largest_without_lms(self) -> int | None:
+        """Return a batch that fits without Large Model Support, about the largest; 0: none was found.
+
+        None: the net has no batch, or its own fits.
+        """
+        question, core = self._core(None)
+        if not self.nets.batch or self.nets.fits(core):
+            return None
+
+        def compute() -> int:
+            with only_warnings():
+                return self.nets.largest_without_lms(core.nbytes)
+
+        return int(self._cache.answer(question | {"asked": "largest without LMS"}, compute))
+
+    def page(self, *, steps: bool) -> Page:
+        """Return what the page shows, of a large net found by two processes side by side."""
+
+        def others() -> tuple[tuple[Numbers, int | None] | None, int | None]:
+            return self.least() if self.nets.lms.enabled else None, self.largest_without_lms()
+
         self._core(None)  # for both
-        with _aside(self.least, self.layers >= _LARGE) as least:
-            return self.outcome(steps=steps), least()
+        with _aside(others, self.layers >= _LARGE) as found:
+            outcome = self.outcome(steps=steps)
+            least, without = found()
+        return Page(outcome, least, without)
 
     @property
     def layers(self) -> int:
@@ -126,8 +154,7 @@ class Answers:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 def numbers(found: Outcome) -> Numbers:
     """Return an outcome for JSON: bytes, milliseconds."""
-    plan, runtime = found.plan, found.net.runtime
-    graph = found.net.graph
+    plan, graph = found.plan, found.net.graph
     result: Numbers = {
         "batch": found.batch,
         "fits": found.refused is None,
@@ -139,8 +166,6 @@ def numbers(found: Outcome) -> Numbers:
         "images_per_s": found.rate,
         "stall_ms": 1e3 * found.stall,
         "layers": len(graph.nodes),
-        "parameter_bytes": sum(count(p.shape) for p in graph.params) * found.net.dtype.itemsize,
-        "idle": runtime.idle,
     }
     if found.refused is None:
         result["parts"] = describe(graph, found.net.arrangement.micro_batched)

@@ -189,6 +189,10 @@ class Nets:
         plan = net.plan_only(tail)
         return in_core(*_program(net, tail), plan)
 
+    def fits(self, core: InCore) -> bool:
+        """Tell whether needs without Large Model Support are within the memory."""
+        return core.nbytes <= self._room
+
     def outcome(self, batch: int | None = None, core: InCore | None = None) -> Outcome:
         """Return what planning finds for the settings and a batch size (None: the net's own).
 
@@ -196,7 +200,7 @@ class Nets:
         """
         core = core or self.in_core(batch)
         net, tail = self.build(self.lms, batch)
-        found = Outcome(batch or self.batch, core, core.nbytes <= self._room, net)
+        found = Outcome(batch or self.batch, core, self.fits(core), net)
         try:
             plan = net.plan_only(tail)
         except OutOfDeviceMemory as error:
@@ -274,6 +278,26 @@ class Nets:
                 break
             found = again
         return found if found.nbytes < core else Least(core, core, "", ())
+
+    def largest_without_lms(self, core: int) -> int:
+        """Return a batch that fits without Large Model Support, about the largest; 0: none was found.
+
+        core: bytes of `in_core` for the net's own batch, which do not fit.
+        """
+        assert self.batch is not None, "a net without a batch has no larger one"
+        best, seen = 0, [(self.batch, core)]
+        guess = max(1, self.batch * self._room // core)
+        for _ in range(_GUESSES + 1):
+            seen.append((guess, self.in_core(guess).nbytes))
+            if seen[-1][1] <= self._room:
+                best = max(best, guess)
+            (a, one), (b, two) = seen[-2:]
+            if two == one:
+                break
+            guess = max(1, b + (self._room - two) * (b - a) // (two - one))
+            if guess in dict(seen):
+                break
+        return best
 
     def largest(self, start: int) -> tuple[int, str]:
         """Return the largest batch that fits, 0 if none does, and why a larger one does not.

@@ -7,6 +7,7 @@ the least budget; what takes the time; what limits it; what to change.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from ...errors import human_bytes
 from ...lms.cost.machine import DEFAULT, HALF_GAIN, MACHINES, example
 from ...net.memory.fit import ROUNDED
 from ...ops import WORKSPACE_LIMIT
+from .plan_answers import Page
 from .plan_nets import Nets
 
 WIDTH = 100  # columns
@@ -30,23 +32,18 @@ def page(
     nets: Nets,
     title: str,
     workspace: str | None,
-    found: Numbers,
-    least: tuple[Numbers, int | None] | None,
+    answered: Page,
     largest: int | None,
 ) -> list[str]:
-    """Return the page.
-
-    Args:
-        found: `Answers.outcome`; least: `Answers.least`, None where Large Model Support is off.
-        largest: the largest batch that fits; None: it was not asked for.
-    """
+    """Return the page. largest: the largest batch that fits; None: it was not asked for."""
+    found, least, _ = answered
     sections = [
         [*_wrapped(title), *machine_lines(nets, workspace)],
         [*_wrapped(verdict(nets, found)), *_comparison(nets, found)],
         [] if least is None else _least_lines(nets, found, *least),
         _time_lines(found),
         ["What limits it", *_points(_limits(nets, found, least))],
-        ["What to change", *_points(_changes(nets, found, least, largest))],
+        ["What to change", *_points(_changes(nets, answered, largest))],
         _wrapped(
             "Times are predictions. -steps prints every step, -report page.html draws them, -json FILE has all "
             "numbers; -sweep batch=A..B compares batches."
@@ -132,7 +129,7 @@ def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) 
     if found["fits"] and not _unmanaged(found) and least["nbytes"] > nets.capacity:
         lines = _wrapped(
             f"Least budget {whole}: {human_bytes(least['nbytes'])} if values are only copied; this plan needs less, "
-            "as it makes some again"
+            f"as {'layers run in parts' if found['parts'] else 'it makes some again'}"
         )
     if least["step"]:
         lines += _wrapped(f"set by the {_step(least['step'])}, which needs at once {_blobs(least['blobs'])}", 2)
@@ -140,7 +137,8 @@ def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) 
         lines += _wrapped("set by all that it takes without Large Model Support: less is not managed", 2)
     if parts is not None:
         saying = f"Least budget with layers in parts of the batch: at most {human_bytes(parts)}, "
-        lines += _wrapped(f"{saying}-lms_split auto -lms_budget {flag_size(parts)}; {ROUNDED}")
+        lines += _wrapped(f"{saying}-lms_split auto -lms_budget {flag_size(parts)}")
+        lines += [] if found.get("parts") else _wrapped(ROUNDED, 2)
     elif not given and least["step"]:
         lines += _wrapped("Layers in parts of the batch (-lms_split auto) do not halve it.")
     return lines
@@ -148,7 +146,7 @@ def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) 
 
 def _time_lines(found: Numbers) -> list[str]:
     """Return the table of what takes the time of a plan that copies or rematerializes."""
-    if "remat_ms" not in found:
+    if "remat_ms" not in found or not found["remat_ms"] + found["stall_ms"]:
         return []
     plan, total = found["plan"], found["ms"]
     again, waits = found["remat_ms"], found["stall_ms"]
@@ -181,9 +179,11 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
         layer = f"layer {_named(error['where']['layer'])} needs" if error["where"]["layer"] else "it needs"
         yield f"memory: {layer} {_at_once(error)}"
         return
-    if _unmanaged(found):
-        core = "the layers themselves: nothing is copied, and no layer runs again"
-        yield core if found["in_core"]["fits"] else "nothing is large enough to be managed"
+    if _unmanaged(found) and not found["in_core"]["fits"]:
+        yield "nothing is large enough to be managed"
+        return
+    if _unmanaged(found) or not found["remat_ms"] + found["stall_ms"]:
+        yield "the layers themselves: none waits for a copy, and none runs again"
         return
     total, again, waits = found["ms"], found["remat_ms"], found["stall_ms"]
     if waits > LITTLE * total:
@@ -195,7 +195,7 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
         yield f"rematerialization: running layers again takes {share}; copying their values instead would take longer"
     if waits <= LITTLE * total and again <= LITTLE * total:
         yield "nothing much: copies are hidden behind the layers, which take the time that they take without"
-    if least is not None and least[0]["step"] and found["device_bytes"] < 1.5 * least[0]["nbytes"]:
+    if least is not None and least[0]["step"] and nets.capacity < 1.5 * least[0]["nbytes"] and not found["parts"]:
         needed, step = human_bytes(least[0]["nbytes"]), f"the {_step(least[0]['step'])}"
         if least[0]["nbytes"] <= nets.capacity:
             yield f"memory: {step} needs {needed} at once, so little else stays on the device"
@@ -203,10 +203,9 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
             yield f"memory: {step} would need {needed} at once, if its inputs were not overwritten and made again"
 
 
-def _changes(
-    nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None, largest: int | None
-) -> Iterator[str]:
+def _changes(nets: Nets, answered: Page, largest: int | None) -> Iterator[str]:
     """Yield what to change, with flags and numbers."""
+    found, least, without = answered
     core, lms, error = found["in_core"], nets.lms, found["error"]
     if core["fits"]:
         if not _unmanaged(found) and found["ms"] > (1 + LITTLE) * core["ms"]:
@@ -240,24 +239,17 @@ def _changes(
         yield "-lms_recompute on: lets layers run again where that is faster than a copy"
     enough = f"-lms_budget {flag_size(core['bytes'])}, or a GPU with that"
     yield f"{enough}: needs no Large Model Support, {_ms(core['ms'])}; budgets in between help, too"
-    most = _in_core_batch(nets, found)
-    if most is not None and most < found["batch"]:
-        yield (
-            f"a batch of about {most}: fits without Large Model Support"
-            if most
-            else ("no batch fits without Large Model Support: parameters and their gradients alone are too large")
-        )
+    if without:
+        yield f"a batch of {without}: fits without Large Model Support"
+    elif without == 0:
+        yield "no batch fits without Large Model Support, not even one image"
     if not nets.half and nets.machine.capability >= 8:
         yield "-math bf16: stores activations in 16 bits: about half the memory and copies, results round differently"
 
 
 def _in_core_batch(nets: Nets, found: Numbers) -> int | None:
-    """Return about how many images fit without Large Model Support; None where the net has no batch."""
-    if not found["batch"]:
-        return None
-    fixed = found["parameter_bytes"] * (1 if nets.rule is None else 2 + nets.rule.slots)
-    moving = found["in_core"]["bytes"] - fixed
-    return max(0, int((nets.capacity - fixed) * found["batch"] / moving)) if moving > 0 else None
+    """Return about how many images fit without Large Model Support, by proportion; None where the net has no batch."""
+    return found["batch"] and int(nets.capacity * found["batch"] // max(1, found["in_core"]["bytes"]))
 
 
 def _points(sentences: Iterable[str]) -> list[str]:
@@ -319,8 +311,8 @@ def flag_size(nbytes: int) -> str:
 
 def _wrapped(text: str, indent: int = 0, further: int | None = None) -> list[str]:
     """Return a text as lines of at most `WIDTH` columns. further: indent of all lines but the first."""
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        re.sub(r"(?<= -)(\w+) (?=\d)", "\\1\u00a0", text),  # a flag stays beside its number
         WIDTH,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + 2 if further is None else further),
@@ -328,6 +320,7 @@ def _wrapped(text: str, indent: int = 0, further: int | None = None) -> list[str
         drop_whitespace=True,
         replace_whitespace=False,
     )
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 # -- a sweep -----------------------------------------------------------------------------------------------------------
