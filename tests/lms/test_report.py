@@ -44,4 +44,4 @@ def test_summary_names_the_totals():
     program, buffers = net_program(4)
     plan = make_plan(program, buffers, limit=None, ahead=0)
     text = "\n".join(summary(plan))
-    assert f"managed buffers: {len(buffers)}" in text and "packing loss" in text and "copied per run" in text
+    assert f"managed buffers: {len(buffers)}" in text and "for gaps between them" in text and "copied per run" in text

@@ -21,7 +21,7 @@ def summary(plan: Plan) -> list[str]:
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
         f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (live at once at "
-        f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
+        f"most {human_bytes(plan.live_bytes)}; {loss:.1%} more, for gaps between them)",
         f"host memory for them: {human_bytes(plan.host_bytes)} ({unshared} without sharing host slots)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
         + (f", of it in {plan.copy_pieces} pieces, which urgent copies can overtake" if plan.copy_pieces else "")
