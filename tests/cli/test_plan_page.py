@@ -176,3 +176,13 @@ def test_rematerialization_below_the_least_budget_is_no_contradiction(capsys):
     code = main([*argv, f"{int(0.95 * whole)}B", *path])
     out = capsys.readouterr().out
     assert ("if values are only copied; this plan needs less" in " ".join(out.split())) == (code == 0)
+
+
+def test_the_page_in_the_docs_is_what_is_printed(monkeypatch, capsys):
+    """A net that does not fit: its page depends on the layers' bytes, not on how plans are searched for."""
+    monkeypatch.chdir(MODELS.parent)
+    text = Path("docs/lms.md").read_text()
+    command, *shown = text.split("<!-- page of plan -->\n```text\n")[1].split("\n```\n")[0].splitlines()
+    words = command.removeprefix("$ pycaffe-lms ").split()
+    assert main(words) == 1
+    assert capsys.readouterr().out.splitlines() == shown, "copy the output of the command to docs/lms.md"
