@@ -132,7 +132,7 @@ def test_plan_writes_a_page_of_predictions(folder, capsys):
     assert f"wrote {path}" in capsys.readouterr().out
     page = Page(path.read_text())
     assert page.texts["title"] == ["Large Model Support: small"]
-    assert page.texts["p"][0] == "net.prototxt, phase TRAIN. All times are predictions; nothing ran."
+    assert page.texts["p"][0] == "small (net.prototxt), a training iteration. All times are predictions; nothing ran."
     assert "time, measured" not in page.texts["th"] and "139.0 GiB" in page.texts["dd"]
     budget = ["-lms_budget", "1MB", "-report", str(path)]
     assert main(["plan", "-model", str(folder / "net.prototxt"), "-lms", "1", *budget]) == 0
