@@ -261,6 +261,7 @@ OURS = {  # beyond pycaffe
     "Net.keep": "(*names)",
     "Net.summary": "()",
     "Solver.fit": "(iterations=None)",
+    **dict.fromkeys(("Solver.mean_loss", "Solver.last_loss", "Solver.last_rate"), VALUE),
 }
 
 EVERYTHING = OURS | PACKAGE | EXTENSION | NET | BLOBS | SOLVERS | IO | CLASSIFIERS | DRAWING | NET_SPEC
