@@ -86,7 +86,7 @@ def test_bias_and_relu_in_place_on_a_gpu(gpu, shape, dtype):
     start, b = rng.normal(size=shape).astype(dtype), rng.normal(size=shape[1]).astype(dtype)
     for bias, relu in ((True, False), (False, True), (True, True)):
         y = cupy.array(start)
-        bias_relu.forward(y, cupy.array(b) if bias else None, relu, *shape)
+        bias_relu.forward(y, cupy.array(b) if bias else None, relu, Grid(*shape))
         want = start + b[:, None] if bias else start
         np.testing.assert_array_equal(cupy.asnumpy(y), np.maximum(want, 0) if relu else want)
 
