@@ -205,7 +205,7 @@ def _ending(code: int | None) -> str:
 # -- in the rank's process ---------------------------------------------------------------------------------------------
 def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: Connection) -> None:
     """Do a rank's work and report how it ended."""
-    threading.Thread(target=_end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
     if rank.index:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -220,7 +220,7 @@ def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: C
     pipe.send_bytes(json.dumps(asdict(report)).encode())
 
 
-def _end_with_parent(pipe: Connection) -> None:
+def end_with_parent(pipe: Connection) -> None:
     """End this process when the parent, which never sends anything, has ended."""
     try:
         pipe.recv_bytes()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,6 +197,21 @@ def test_a_process_that_dies_leaves_nothing_behind(folder, monkeypatch):
     first, second = json.loads((folder / "x.json").read_text())["results"]
     assert done.code == 1 and "its process was ended" in first["error"] and "failed: its process" in done.out
     assert second["batch"] == 4 and second["images_per_s"] > 0
+
+
+def test_an_interrupt_ends_the_case_that_runs(folder):
+    words = ["benchmark", str(folder), "-backend", "sim", "-iterations", str(10**8), "-lms", "off"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "pycaffe_lms", *words],
+        env={**os.environ, "PYTHONPATH": str(MODELS.parent)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert "Batch 4, -lms off" in command.stderr.readline()
+    command.send_signal(signal.SIGINT)  # to the command alone; a terminal sends it to both
+    _, rest = command.communicate(timeout=60)  # the pipe is open as long as one of them lives
+    assert command.returncode == 130 and rest.endswith("interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
+import signal
 import statistics
+import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from ...backend.cuda import CudaDevice
@@ -19,6 +20,7 @@ from ...formats.prototxt.parser import Parsed
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import machine_of
 from ...log import log_to_stderr
+from ...parallel.launch import end_with_parent
 from ...proto.caffe_pb2 import NetParameter
 from ...solvers import Solver, solver_class
 from ...solvers.loss_watch import IGNORE
@@ -93,16 +95,34 @@ def timed(solver: Stepped, iterations: int, warmup: int, clock: Callable[[], flo
 
 
 def measured(case: Case) -> Row:
-    """Return the case's row, measured in a new process."""
+    """Return the case's row, measured in a new process, which ends with this one."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_child, args=(case, theirs), name=f"batch {case.batch}", daemon=True)
+    process.start()
+    theirs.close()
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            return pool.submit(_guarded, case).result()
-    except BrokenProcessPool:
-        return _row(case) | {"error": "its process was ended, perhaps by the system for want of host memory"}
+        row: Row = ours.recv()
+    except EOFError:
+        row = _row(case) | {"error": "its process was ended, perhaps by the system for want of host memory"}
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        process.join()
+        ours.close()
+    return row
+
+
+def _child(case: Case, pipe: Connection) -> None:
+    """Send the row. It runs in the process of the case, which an interrupt of the command ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
+    pipe.send(_guarded(case))
 
 
 def _guarded(case: Case) -> Row:
-    """Return the row, of an error too. It runs in the process of the case."""
+    """Return the row, of an error too."""
     with log_to_stderr(logging.WARNING):
         try:
             return measure(case)

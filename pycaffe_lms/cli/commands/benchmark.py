@@ -88,14 +88,15 @@ def run(args: argparse.Namespace) -> int:
     cases = list(_cases(model, args))
     for case in dict((case.shapes, case) for case in cases).values():
         _check(case)
-    rows = _measure(cases)
+    rows: list[Row] = []
     budget = cases[0].lms.budget
+    for row in _measure(cases):
+        rows.append(row)
+        if args.json:  # after every case: a run may take hours
+            _write(args, model, budget, rows)
     print("", *_remarks(rows), "", *table.chart(rows), sep="\n")
     title = f"{_name(model)}, {args.backend}" + (f", budget {human_bytes(budget)}" if budget else "")
     if args.json:
-        about = {"model": args.model, "net": model.net, "solver": model.solver, "backend": args.backend}
-        about |= {"math": args.math, "iterations": args.iterations, "warmup": args.warmup, "budget": budget}
-        atomic_write(args.json, json.dumps(about | {"results": rows}, indent=1).encode(), error=CaffeError)
         print(f"wrote {args.json}")
     if args.plot:
         table.plot(rows, title, budget, args.plot)
@@ -144,29 +145,32 @@ def _check(case: Case) -> None:
         return  # that is for the table to say
 
 
-def _measure(cases: list[Case]) -> list[Row]:
-    """Print the table and return its rows."""
-    rows: list[Row] = []
-    first = cases[0]
+def _measure(cases: list[Case]) -> Iterator[Row]:
+    """Print the table and yield its rows, each when it is measured."""
+    first, args = cases[0], cases[0].args
     print(f"{_name(first.model)}: {first.model.net}, {_solver(first.model)}", flush=True)
     for case in cases:
         shapes = ", ".join(case.shapes)
-        _log.info(
-            "Batch %d, -lms %s: %d iterations after %d to warm up; %s.",
-            *(case.batch, case.setting, case.args.iterations, case.args.warmup, shapes),
-        )
+        counts = args.iterations, args.warmup, shapes
+        _log.info("Batch %d, -lms %s: %d iterations after %d to warm up; %s.", case.batch, case.setting, *counts)
         row = measured(case)
         if row.get("capacity") is not None and not row["fits"]:
+            _log.info("It does not fit. Looking for the least budget that would be enough.")
             row["least"] = needed(case, row)
-        if not rows:
+        if case is first:
             if "versions" in row:
                 print(row["versions"])
-            math = f"; math {first.args.math}" if first.args.backend == "cuda" else ""
-            count, before = first.args.iterations, first.args.warmup
-            print(f"the median of {count} iterations after {before} to warm up{math}\n\n{table.head()}")
-        rows.append(row)
+            math = f"; math {args.math}" if args.backend == "cuda" else ""
+            print(f"the median of {args.iterations} iterations after {args.warmup} to warm up{math}\n\n{table.head()}")
         print(table.line(row), flush=True)
-    return rows
+        yield row
+
+
+def _write(args: argparse.Namespace, model: Model, budget: int | None, rows: list[Row]) -> None:
+    """Write -json."""
+    about = {"model": args.model, "net": model.net, "solver": model.solver, "backend": args.backend}
+    about |= {"math": args.math, "iterations": args.iterations, "warmup": args.warmup, "budget": budget}
+    atomic_write(args.json, json.dumps(about | {"results": rows}, indent=1).encode(), error=CaffeError)
 
 
 def _remarks(rows: list[Row]) -> Iterator[str]:
