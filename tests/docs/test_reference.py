@@ -12,7 +12,7 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.layers.registry import LAYERS, layer_class
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
-from pycaffe_lms.solvers.lr_policy import POLICIES, learning_rate
+from pycaffe_lms.solvers.lr_policy import USES, learning_rate
 
 from .pages import ROOT
 
@@ -64,7 +64,7 @@ def test_boxes_of_a_plan_are_what_it_says(tool):
 def test_rates_are_those_of_the_solver(tool):
     """The page's formula of every policy, computed with Python's operators."""
     rates = tool("gen_solver_docs")._RATES
-    assert tuple(rates) == POLICIES
+    assert tuple(rates) == tuple(USES)
     p = SolverParameter(base_lr=0.5, gamma=0.25, power=2.0, stepsize=4, max_iter=50, stepvalue=[3])
     names = {f: getattr(p, f) for f in ("base_lr", "gamma", "power", "stepsize", "max_iter")}
     for policy, formula in rates.items():
