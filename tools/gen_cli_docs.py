@@ -27,7 +27,8 @@ Written by `tools/gen_cli_docs.py` from the commands themselves: change their he
 
 `pycaffe-lms COMMAND [flags]`, or `python -m pycaffe_lms COMMAND [flags]`. Flags have one hyphen, as in Caffe, or two:
 `-lms 1000`, `-lms=1000`, `--lms 1000` and `--lms=1000` are the same, and a flag without a value may be written `-flag`,
-`-flag=true`, `-flag=false` or `-noflag`. Words and flags come in any order. `pycaffe-lms COMMAND --help` prints what is
+`-flag=true`, `-flag=false` or `-noflag`. Words and flags come in any order; a file that Caffe gives as a flag, such as
+`-model net.prototxt`, may be given as a word. `pycaffe-lms COMMAND -help` prints the usual flags, `-help all` what is
 written here, `pycaffe-lms --version` the version. Results go to stdout, the log to stderr.
 
 Exit codes: 0 done, 1 an error in the model or the data, 2 in the flags, 130 interrupted.

@@ -22,16 +22,16 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "train": Command("train or fine-tune a model", "-solver solver.prototxt -gpu 0 -lms 1000 -lms_frac 0.4"),
-    "test": Command("score a model", "-model train_val.prototxt -weights net.caffemodel -iterations 100"),
-    "time": Command("benchmark a model, layer by layer", "-model train_val.prototxt -iterations 20 -gpu 0"),
+    "train": Command("train or fine-tune a model", "solver.prototxt -gpu 0 -lms 1000 -lms_frac 0.4"),
+    "test": Command("score a model", "train_val.prototxt -weights net.caffemodel -iterations 100"),
+    "time": Command("benchmark a model, layer by layer", "train_val.prototxt -iterations 20 -gpu 0"),
     "benchmark": Command(
         "compare images/s and memory by batch, image size and Large Model Support",
         "models/resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB",
     ),
     "plan": Command(
         "whether a model fits a GPU, how fast it is, what limits it and what to change; needs no GPU",
-        "-model train_val.prototxt -shape data=256,3,224,224 -gpu v100 -lms_budget 8GB",
+        "train_val.prototxt -shape data=256,3,224,224 -gpu v100 -lms_budget 8GB",
     ),
     "device_query": Command("show what the devices are", "-gpu all"),
     "dataset": Command(
@@ -50,19 +50,19 @@ COMMANDS = {
     ),
     "extract_features": Command(
         "blobs of a net, run on its data, as databases",
-        "net.caffemodel net.prototxt fc7,prob fc7_lmdb,prob_lmdb 10 lmdb GPU 0",
+        "net.prototxt -weights net.caffemodel fc7,prob fc7_lmdb,prob_lmdb 10 lmdb GPU 0",
     ),
     "classify": Command(
         "class scores of pictures",
-        "cat.jpg scores.npy -model_def deploy.prototxt -pretrained_model net.caffemodel -labels_file synset_words.txt",
+        "deploy.prototxt -weights net.caffemodel cat.jpg -labels_file synset_words.txt",
     ),
     "detect": Command(
         "class scores of windows of pictures",
-        "windows.csv scores.csv -model_def deploy.prototxt -pretrained_model net.caffemodel",
+        "deploy.prototxt -weights net.caffemodel windows.csv scores.csv",
     ),
     "export_onnx": Command(
         "a net for use, with its weights, as an ONNX model",
-        "-model deploy.prototxt -weights net.caffemodel -o net.onnx",
+        "deploy.prototxt -weights net.caffemodel -o net.onnx",
     ),
     "draw_net": Command("a net as a picture", "models/googlenet/train_val.prototxt googlenet.svg -phase TRAIN"),
     "plot_training_log": Command("curves of training logs as a picture", "6 loss.png first.log second.log"),
@@ -93,7 +93,8 @@ COMMANDS = {
     ),
     "init": Command("begin a classifier of your own pictures: net, solver, databases", "mynet -images photos/ -train"),
     "zoo": Command("list the models that come with the package, or write one's files", "get resnet-50"),
-    "weights": Command("get public weights by name", "get bvlc_alexnet"),
+    "weights": Command("list public weights, get them by name, compare files of weights", "get bvlc_alexnet"),
+    "weights diff": Command("what differs between two files of weights", "old.caffemodel new.caffemodel"),
     "completion": Command(
         "print a script that completes commands and flags in a shell",
         "bash > ~/.local/share/bash-completion/completions/pycaffe-lms",

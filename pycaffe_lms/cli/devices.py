@@ -16,13 +16,12 @@ from ..backend.device import Device
 from ..backend.sim.device import SimDevice
 from ..data.sets.zoo import find_model
 from ..errors import UsageError
-from ..formats.prototxt.parser import read_net
 from ..lms.config import LMSConfig, parse_size
 from ..net import weights
 from ..net.net import Net
 from ..ops import ops_of
 from ..ops.cpu.onednn import library as onednn_library
-from . import flags
+from . import flags, overrides
 from .synthetic import Synthetic
 from .zoo_names import net_with_data
 
@@ -118,8 +117,8 @@ def build_net(
 
     synthetic: the data it runs on, in place of its own.
     """
-    file = net_with_data(args.model, phase) if synthetic is None else find_model(args.model)
-    lms, parsed = flags.lms_config(args), read_net(file)
+    file = args.model = net_with_data(args.model, phase) if synthetic is None else find_model(args.model)
+    lms, parsed = flags.lms_config(args), overrides.net_of(args)
     device = device or choose(args, lms)
     with nullcontext() if synthetic is None else synthetic.building(file):
         net = Net(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ..backend import BACKENDS
 from ..errors import UsageError
@@ -23,11 +23,20 @@ from ..net.tuning import Tuning
 from ..options import MOST, options_of
 from ..proto.caffe_pb2 import TEST, TRAIN
 from ..pycaffe.mode import MATH
+from . import help
 from .catalogue import COMMANDS
 
 PROG = "pycaffe-lms"
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 _Settings = TypeVar("_Settings")
+
+
+class Word(NamedTuple):
+    """Describe a word that may be given as a flag instead: the two actions, of which one is used."""
+
+    word: argparse.Action
+    flag: argparse.Action
+    required: bool
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,28 +45,63 @@ class Parser(argparse.ArgumentParser):
     Attributes:
         gpu_may_be_bare: `-gpu` without a number means GPU 0, as in Caffe's scripts.
         refused: flags of other commands, by name without hyphens, that would mean nothing here, and why.
+        common: names of the flags that the short help explains; empty: all.
+        words: words that may be given as flags instead, by the attribute that holds the value.
     """
 
     gpu_may_be_bare = False
     refused: Mapping[str, str] = MappingProxyType({})
 
+    def __init__(self, *args: Any, common: Collection[str] = (), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.common = common
+        self.words: dict[str, Word] = {}
+
+    def format_help(self) -> str:
+        """Return the short help."""
+        return help.short(self, self.common)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, fix=f"see {self.prog} --help")
 
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """Write the help. Unlike argparse's own, raise OSError where the output takes no more."""
-        (file or sys.stderr).write(message)
 
+def parser(words: str, description: str, common: str = "") -> Parser:
+    """Return a parser for a command; its help ends with the command's example.
 
-def parser(words: str, description: str) -> Parser:
-    """Return a parser for a command; its help ends with the command's example."""
+    common: the flags that the short help explains, by name, with spaces between them; "": all.
+    """
     return Parser(
+        common=common.split(),
         prog=f"{PROG} {words}",
         description=description,
         epilog=f"example:\n  {PROG} {words} {COMMANDS[words].example}" if words in COMMANDS else None,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def add_word(
+    p: Parser,
+    name: str,
+    what: str,
+    *,
+    names: Sequence[str] = (),
+    value: str = "FILE.prototxt",
+    required: bool = True,
+) -> None:
+    """Declare a word that Caffe's scripts give as a flag: MODEL, or -model MODEL. With the flag, the word is left out.
+
+    Args:
+        name: of the flag, and of the attribute that holds the value.
+        what: its help.
+        names: other names of the flag.
+        value: what stands for the flag's value in help.
+        required: one of the two must be given.
+    """
+    word = p.add_argument(name, metavar=name.upper(), nargs="?", help=what)
+    word.needed = required  # type: ignore[attr-defined]
+    spelled = [f"--{n}" for n in (name, *names)]
+    flag = p.add_argument(*spelled, dest=name, metavar=value, help=f"{name.upper()}, given as a flag")
+    p.words[name] = Word(word, flag, required)
 
 
 def gflags_style(argv: list[str]) -> list[str]:
@@ -76,10 +120,19 @@ def gflags_style(argv: list[str]) -> list[str]:
 
 
 def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
-    """Parse argv. Raises UsageError: an unknown flag is named before a required one that is missing."""
+    """Parse argv. Raises UsageError: an unknown flag is named before a required one that is missing.
+
+    Prints the help and raises SystemExit for -h, -help, --help, and `-help all`, which prints all flags.
+    """
+    argv = gflags_style(argv)
+    _answer_help(p, argv)
     required = [a for a in p._actions if a.required and a.option_strings]
     for action in required:
         action.required = False
+    given = {arg.split("=")[0] for arg in argv[: argv.index("--") if "--" in argv else None]}
+    for word in p.words.values():
+        if given & set(word.flag.option_strings):
+            p._actions.remove(word.word)
     if any("\0" in arg for arg in argv):
         raise UsageError("a word of the command line holds a NUL byte", fix=f"no name has one; see {p.prog} --help")
     if p.gpu_may_be_bare:
@@ -88,7 +141,7 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
             for arg, after in zip_longest(argv, argv[1:], fillvalue="")
         ]
     # "intermixed": words may stand on both sides of a flag, as gflags allows, optional ones too
-    known, unknown = p.parse_known_intermixed_args(_booleans(p, gflags_style(argv)))
+    known, unknown = p.parse_known_intermixed_args(_booleans(p, argv))
     if unknown:
         flags = [o.lstrip("-") for a in p._actions for o in a.option_strings]
         typed = re.sub("^-+", "-", unknown[0])
@@ -98,6 +151,9 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
         near = difflib.get_close_matches(name, flags, n=1)
         hint = f"; did you mean -{near[0]}?" if near else ""
         what = "unknown flag" if typed.startswith("-") else "unexpected word"
+        twice = [name for name, word in p.words.items() if what == "unexpected word" and word.word not in p._actions]
+        if twice:
+            hint = "".join(f"; {name.upper()} is given as a flag already" for name in twice)
         raise UsageError(f"{what} {typed!r}{hint}", fix=f"see {p.prog} --help")
     for action in p._actions:
         value = getattr(known, action.dest, None)
@@ -108,7 +164,22 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
         if not getattr(known, action.dest):
             name = action.option_strings[0].lstrip("-")
             raise UsageError(f"-{name} is missing: {action.help}", fix=f"see {p.prog} --help")
+    for name, word in p.words.items():
+        if word.required and not getattr(known, name):
+            fix = f"give {name.upper()}, or -{name} {name.upper()}; see {p.prog} --help"
+            raise UsageError(f"{name.upper()} is missing: {word.word.help}", fix=fix)
     return known
+
+
+def _answer_help(p: Parser, argv: list[str]) -> None:
+    """Print the help that is asked for, and raise SystemExit."""
+    for at, arg in enumerate(argv):
+        if arg == "--":
+            return
+        if arg in ("-h", "--help", "--help=all"):
+            everything = arg.endswith("=all") or argv[at + 1 : at + 2] == ["all"]
+            sys.stdout.write(help.full(p, p.common) if everything else p.format_help())
+            raise SystemExit(0)
 
 
 def _booleans(p: Parser, argv: list[str]) -> list[str]:
@@ -247,8 +318,8 @@ def add_device(
         "--backend",
         choices=BACKENDS,
         default=None,
-        help="where layers run: cpu, cuda (a GPU), or sim, a simulated GPU, to try Large Model Support on "
-        "(default: what -gpu or solver_mode says, else the GPU if there is one)",
+        help="where layers run: cpu, cuda (a GPU), or sim, a simulated GPU; sim is for trying Large Model Support "
+        "without a GPU (default: what -gpu or solver_mode says, else the GPU if there is one)",
     )
     p.add_argument(
         "--sim_order",

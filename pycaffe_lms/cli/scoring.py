@@ -24,11 +24,22 @@ ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 """Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
 
 
+def add_model(p: flags.Parser) -> None:
+    """Declare the word MODEL, or -model, or as in Caffe's scripts -model_def."""
+    flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo", names=("model_def",))
+
+
 def add_net(p: flags.Parser) -> None:
     """Declare the flags that Caffe's scripts have in common, and those of the device."""
     p.gpu_may_be_bare = True
-    p.add_argument("--model_def", required=True, help="deploy prototxt of the net, or a model of the zoo")
-    p.add_argument("--pretrained_model", required=True, help=".caffemodel with its weights")
+    p.add_argument(
+        "--weights",
+        "--pretrained_model",
+        dest="pretrained_model",
+        required=True,
+        metavar="FILE",
+        help=".caffemodel with its weights",
+    )
     p.add_argument(
         "--mean_file",
         default=None,
@@ -53,8 +64,8 @@ def add_net(p: flags.Parser) -> None:
 
 
 def deploy_file(args: argparse.Namespace) -> str:
-    """Return the path of -model_def, the deploy net of a model where it names one."""
-    return find_model(args.model_def, "deploy")
+    """Return the path of MODEL, the deploy net of a model where it names one."""
+    return find_model(args.model, "deploy")
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:

@@ -95,11 +95,11 @@ class LMSConfig:
     threshold_kb: int = option(
         0,
         flag="lms",
-        value="KB",
+        value="KB|auto",
         bare=str(BARE_KB),
         parse=_threshold,
-        help="manage buffers larger than this many KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: "
-        "choose by predicted time what is copied, rematerialized or left on the device",
+        help="manage buffers larger than this many KB, or choose them by predicted time (auto); 1 KB has 1024 bytes; "
+        "bare: 1000; zero, negative, off: off; auto also chooses which values are rematerialized instead of copied",
     )
     frac: float = option(
         0.0,

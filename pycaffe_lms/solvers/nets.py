@@ -33,8 +33,8 @@ def train_request(param: SolverParameter, file: str | None, lines: Lines) -> Net
         ).at(file=file, line=lines.field(given[1]) if given else None)
     field = given[0]
     if field.endswith("_param"):
-        said = f"Creating training net specified in {field}."
-        request = NetRequest(getattr(param, field), lines.net(field, 0), file, said)
+        inner = lines.net(field)
+        request = _inside(getattr(param, field), inner, file, f"Creating training net specified in {field}.")
     else:
         request = _file(getattr(param, field), f"Creating training net from {field} file: ")
     return _with_state(request, TRAIN, param.train_state)
@@ -46,7 +46,7 @@ def test_requests(param: SolverParameter, file: str | None, lines: Lines) -> lis
     n, requests = len(param.test_iter), []
     for i, message in enumerate(param.test_net_param):
         said = f"Creating test net (#{i}) specified by test_net_param"
-        requests.append(NetRequest(message, lines.net("test_net_param", i), file, said))
+        requests.append(_inside(message, lines.net("test_net_param", i), file, said))
     for i, name in enumerate(param.test_net, len(requests)):
         requests.append(_file(name, f"Creating test net (#{i}) specified by test_net file: "))
     if generic and n < len(requests) or not generic and n != len(requests):
@@ -56,7 +56,7 @@ def test_requests(param: SolverParameter, file: str | None, lines: Lines) -> lis
     for i in range(len(requests), n):
         said = f"Creating test net (#{i}) specified by net"
         if param.HasField("net_param"):
-            requests.append(NetRequest(param.net_param, lines.net("net_param", 0), file, f"{said}_param"))
+            requests.append(_inside(param.net_param, lines.net("net_param"), file, f"{said}_param"))
         else:
             requests.append(_file(param.net, f"{said} file: "))
     if param.test_state and len(param.test_state) != len(requests):
@@ -76,6 +76,12 @@ def test_requests(param: SolverParameter, file: str | None, lines: Lines) -> lis
 def _file(name: str, said: str) -> NetRequest:
     parsed = read_net(name)
     return NetRequest(parsed.message, parsed.lines, name, said + name)
+
+
+def _inside(message: NetParameter, lines: Lines, file: str | None, said: str) -> NetRequest:
+    """Return the request for a net inside a solver, which may have been read from a file of its own."""
+    said = f"{said.rstrip('.')} (file {lines.file})" if lines.file else said
+    return NetRequest(message, lines, lines.file or file, said)
 
 
 def _with_state(request: NetRequest, phase: Phase, state: NetState) -> NetRequest:

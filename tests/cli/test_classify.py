@@ -150,3 +150,27 @@ def test_a_real_net_on_a_real_picture(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(np.load("out.npy")[0, best], golden[best], atol=0.05)
     printed = [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()[1:]]
     assert printed == [names.read_text().splitlines()[k] for k in best]
+
+
+def printed(capsys, *more):
+    argv = ["deploy.prototxt", "in/0.png", "-weights", "deploy.caffemodel", "-center_only"]
+    assert main(["classify", *argv, *HOW, *more]) == 0
+    lines = capsys.readouterr()
+    return lines.out.splitlines(), lines.err
+
+
+def test_without_an_output_file_the_best_classes_are_printed(folder, capsys):
+    expected = reference(pictures()[:1, 1:5, 1:5])[0]
+    best = np.argsort(-expected)[:2]
+    for more, name in (((), "class {}"), (("-labels_file", "names.txt"), "n{0} class {0}")):
+        out, _ = printed(capsys, "-top", "2", *more)
+        assert out == ["in/0.png", *(f"  {expected[k]:.5f}  {name.format(k)}" for k in best)]
+    assert not (folder / "out.npy").exists()
+
+
+def test_scores_that_are_no_probabilities_are_called_so(folder, capsys):
+    assert "no probabilities" not in printed(capsys)[1]
+    text = (folder / "deploy.prototxt").read_text()
+    start = text.index("layer", text.index("InnerProduct"))
+    (folder / "deploy.prototxt").write_text(text[:start])
+    assert "These scores are no probabilities" in printed(capsys)[1]

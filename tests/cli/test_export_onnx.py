@@ -137,4 +137,4 @@ def test_what_is_refused(argv, code, words, files, said, tmp_path, monkeypatch):
 def test_required_flags(missing, said):
     argv = [word for name in ("model", "weights", "o") if name != missing for word in (f"-{name}", "x")]
     code, _, err = said(*argv)
-    assert code == 2 and f"-{missing} is missing" in err
+    assert code == 2 and f"{'MODEL' if missing == 'model' else f'-{missing}'} is missing" in err

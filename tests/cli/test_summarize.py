@@ -102,8 +102,8 @@ def test_phases(tmp_path, said):
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
-        ((), "give one net"),
-        (("{net}", "-model", "{net}"), "give one net"),
+        ((), "MODEL is missing"),
+        (("{net}", "-model", "{net}"), "MODEL is given as a flag already"),
         (("{net}", "-shape", "dat=1,2"), "data, label"),
         (("{net}", "-shape", "data=1,x"), "N,C,H,W"),
         (("{net}", "-max_width", "1"), "max_width"),

@@ -1,4 +1,4 @@
-"""`pycaffe-lms classify INPUT OUTPUT`: class scores of pictures."""
+"""`pycaffe-lms classify MODEL INPUT [OUTPUT] -weights FILE`: class scores of pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from .. import flags, scoring
 
 _log = logging.getLogger(__name__)
 _AT_ONCE = 64
-_ABOUT = """Score pictures with a net, as Caffe's classify.py does, and save (pictures, classes) as .npy.
+_ROUNDING = 1e-3  # of a sum of probabilities
+_COMMON = "weights labels_file top center_only images_dim mean_file ext gpu backend lms lms_budget"
+_ABOUT = """Score pictures with a net, as Caffe's classify.py does: print the best classes with their probabilities,
+or save all scores (pictures, classes) as .npy.
 
 INPUT is a picture, a folder (its pictures in the order of their names) or a .npy file of pictures (number, height,
 width, channels) with values from 0 to 1. Each is resized to -images_dim; the scores are the mean over ten crops, the
@@ -32,9 +35,16 @@ corners and the centre and their mirrors."""
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("classify", _ABOUT)
+    p = flags.parser("classify", _ABOUT, common=_COMMON)
+    scoring.add_model(p)
     p.add_argument("input_file", metavar="INPUT", help="picture, folder or .npy")
-    p.add_argument("output_file", metavar="OUTPUT", help=".npy to write; the ending is added where it is missing")
+    p.add_argument(
+        "output_file",
+        metavar="OUTPUT",
+        nargs="?",
+        help=".npy to write all scores to, the ending is added where it is missing; without it, the best classes are "
+        "printed",
+    )
     scoring.add_net(p)
     p.add_argument("--center_only", action="store_true", help="score the centre crop alone")
     p.add_argument(
@@ -46,13 +56,19 @@ def build_parser() -> flags.Parser:
     p.add_argument(
         "--ext", default="jpg", metavar="ENDING", help="ending of the pictures of a folder (default: %(default)s)"
     )
-    p.add_argument("--labels_file", metavar="FILE", help="names of the classes, a line each: print the best ones")
-    p.add_argument("--top", type=int, default=5, metavar="N", help="how many to print (default: %(default)s)")
+    p.add_argument("--labels_file", metavar="FILE", help="names of the classes, a line each")
+    p.add_argument(
+        "--top",
+        type=int,
+        default=5,
+        metavar="N",
+        help="how many classes of a picture to print, without OUTPUT or with -labels_file (default: %(default)s)",
+    )
     return p
 
 
 def run(args: argparse.Namespace) -> int:
-    """Save the scores; with -labels_file, print the best classes."""
+    """Save the scores, or print the best classes; with -labels_file, do both."""
     dims = scoring.numbers(args.images_dim, "-images_dim")
     if len(dims) != 2 or min(dims) < 1:
         raise UsageError(f"-images_dim {args.images_dim} is not a height and a width", fix="for example 256,256")
@@ -71,14 +87,17 @@ def run(args: argparse.Namespace) -> int:
     )
     _log.info("Done in %.2f s.", time.perf_counter() - start)
     net.close()
-    if labels is not None:
-        if len(labels) != scores.shape[1]:
-            raise DataError(
-                f"{len(labels)} names for {scores.shape[1]} classes",
-                where=Where(file=args.labels_file),
-                fix="give a line for each class",
-            )
-        _print_best(names, scores, labels, args.top)
+    if labels is not None and len(labels) != scores.shape[1]:
+        raise DataError(
+            f"{len(labels)} names for {scores.shape[1]} classes",
+            where=Where(file=args.labels_file),
+            fix="give a line for each class",
+        )
+    if labels is not None or args.output_file is None:
+        _print_best(names, scores, labels or [f"class {k}" for k in range(scores.shape[1])], args.top)
+    if args.output_file is None:
+        _warn_of_no_probabilities(scores)
+        return 0
     path = args.output_file if args.output_file.endswith(".npy") else args.output_file + ".npy"
     _log.info("Saving results into %s", path)
     content = io.BytesIO()
@@ -120,6 +139,15 @@ def _labels(path: str | None) -> list[str] | None:
     if path is None:
         return None
     return read_bytes(path, DataError).decode("utf-8", "replace").rstrip("\n").split("\n")
+
+
+def _warn_of_no_probabilities(scores: HostArray) -> None:
+    """Warn if the rows are no distributions: what was printed is then not a probability."""
+    if scores.min() < 0 or np.abs(scores.sum(axis=1) - 1).max() > _ROUNDING:
+        _log.warning(
+            "These scores are no probabilities: they are not positive or do not add up to 1. A net for use ends with a "
+            "Softmax layer."
+        )
 
 
 def _print_best(names: Sequence[str], scores: HostArray, labels: Sequence[str], top: int) -> None:

@@ -10,7 +10,7 @@ from .. import flags
 from ..catalogue import COMMANDS, module_of
 
 SHELLS = ("bash", "zsh", "fish")
-_FOLDER, _FILE = ("DIR", "FOLDER"), ("FILE", "DB", "LIST", "IMAGES", "LABELS", "LOG")
+_FOLDER, _FILE = ("DIR", "FOLDER"), ("FILE", "DB", "LIST", "IMAGES", "LABELS", "LOG", "MODEL", "SOLVER")
 _ABOUT = """Print a script that completes commands, flags and their values in bash, zsh or fish. It is made from
 the commands themselves, so print it again after an upgrade. Needs the package shtab.
 

@@ -1,4 +1,4 @@
-"""`pycaffe-lms detect WINDOWS OUTPUT`: class scores of windows of pictures."""
+"""`pycaffe-lms detect MODEL WINDOWS OUTPUT -weights FILE`: class scores of windows of pictures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ filename, the window and class0, class1, ..; or a .h5 file with the datasets fil
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("detect", _ABOUT)
+    p = flags.parser("detect", _ABOUT, common="weights context_pad mean_file gpu backend lms lms_budget")
+    scoring.add_model(p)
     p.add_argument("input_file", metavar="WINDOWS", help=".csv of windows")
     p.add_argument("output_file", metavar="OUTPUT", help=".csv or .h5 to write")
     scoring.add_net(p)

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...data.sets.zoo import find_model
-from ...errors import CaffeError, PrototxtError
+from ...errors import CaffeError
 from ...formats.prototxt.message_diff import Change, Differences, compare
-from ...formats.prototxt.parser import Parsed, read_net, read_solver
-from ...formats.prototxt.scanner import scan, tokenize
-from ...formats.rawfile import read_bytes
-from ...proto.caffe_pb2 import NetParameter, SolverParameter
+from ...formats.prototxt.parser import Parsed, kind_of, read_net, read_solver
+from ...proto.caffe_pb2 import NetParameter
 from .. import flags
 
 _ZOO_FILE = {"auto": "train_val", "net": "train_val", "solver": "solver"}
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the differences; return 1 if there are some."""
     try:
         args.old, args.new = (find_model(text, _ZOO_FILE[args.kind]) for text in (args.old, args.new))
-        kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind
+        kind = kind_of(args.old, args.new) if args.kind == "auto" else args.kind
         read = read_solver if kind == "solver" else read_net
         old, new = read(args.old), read(args.new)
     except CaffeError as error:
@@ -53,19 +51,6 @@ def run(args: argparse.Namespace) -> int:
     for line in _lines(differences, old, new):
         print(line)
     return 1 if differences else 0
-
-
-def _kind(*paths: str) -> str:
-    """Return "net" or "solver", as the first field says that only one of them has; "net" if there is none."""
-    nets, solvers = (set(m.DESCRIPTOR.fields_by_name) for m in (NetParameter, SolverParameter))
-    for path in paths:
-        text = read_bytes(path, PrototxtError).decode("latin-1")  # names of fields are ASCII
-        names = {entry.name for entry in scan(tokenize(text))}
-        if names & (solvers - nets):
-            return "solver"
-        if names & (nets - solvers):
-            return "net"
-    return "net"
 
 
 def _lines(found: Differences, old: Parsed[Any], new: Parsed[Any]) -> Iterator[str]:

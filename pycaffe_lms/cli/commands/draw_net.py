@@ -24,7 +24,7 @@ is not needed."""
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("draw_net", _ABOUT)
-    p.add_argument("model", metavar="MODEL", help="net prototxt, or a model of the zoo")
+    flags.add_word(p, "model", "net prototxt, or a model of the zoo")
     p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .svg, .png, .pdf, ..")
     p.add_argument(
         "--rankdir",

@@ -11,13 +11,14 @@ from ...data.sets.conversion import WRITERS
 from ...data.sets.features import FeatureWriter, feature_shape
 from ...errors import GraphError, UsageError
 from ...net.net import Net
-from .. import devices, flags
+from .. import devices, flags, overrides
 from ..progress import Progress, add_progress
 
 _log = logging.getLogger(__name__)
 _EVERY = 1000
 _ABOUT = """Run a net on its data and write blobs of it as databases of Datums with float values, as Caffe's
 extract_features does: one record per item, keys 0000000000, 0000000001, ..
+WEIGHTS may be a flag: MODEL -weights WEIGHTS BLOBS DATABASES ..
 
 The net is that of phase TEST; its data layer decides what is read. Without CPU or GPU, -gpu or -backend it runs on the
 GPU if there is one. Large Model Support works as in test. A database appears when it is complete."""
@@ -25,9 +26,9 @@ GPU if there is one. Large Model Support works as in test. A database appears wh
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("extract_features", _ABOUT)
-    p.add_argument("weights", metavar="WEIGHTS", help="comma list of .caffemodel files")
-    p.add_argument("model", metavar="MODEL", help="net prototxt with a data layer")
+    p = flags.parser("extract_features", _ABOUT, common="weights overwrite set gpu backend lms lms_budget")
+    flags.add_word(p, "weights", "comma list of .caffemodel files", value="FILES")
+    flags.add_word(p, "model", "net prototxt with a data layer")
     p.add_argument("blobs", metavar="BLOB[,BLOB]", help="blobs to write")
     p.add_argument("databases", metavar="DATABASE[,DATABASE]", help="folder to write for each of them; must not exist")
     p.add_argument("batches", metavar="BATCHES", type=int, help="how many batches to run")
@@ -36,6 +37,7 @@ def build_parser() -> flags.Parser:
     p.add_argument("device_id", metavar="DEVICE_ID", nargs="?", help="number of the GPU (default: 0)")
     p.add_argument("--overwrite", action="store_true", help="replace databases that are there")
     add_progress(p)
+    overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)

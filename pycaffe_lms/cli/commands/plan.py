@@ -17,23 +17,25 @@ from pathlib import Path
 
 from ...errors import CaffeError, UsageError, human_bytes
 from ...formats.atomic import atomic_write
-from ...formats.prototxt.parser import read_net
+from ...formats.prototxt.parser import kind_of
 from ...lms.config import LMSConfig, parse_size
 from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
 from ...net.inspect.account import page_contents
 from ...options import options_of
 from ...pycaffe.mode import MATH
 from ...solvers.rules import RULES
-from .. import flags
+from .. import flags, overrides
 from ..sign_of_life import SignOfLife
 from ..views import batches, lms_files, plan_text, shapes
 from ..views.answer_cache import AnswerCache
 from ..views.plan_answers import Answers, Numbers, error_of
 from ..views.plan_nets import Nets, Outcome, nets_of
+from ..zoo_names import net_with_shapes, solver_with_shapes
 
 # Workspace of a convolution on a named GPU. For ResNets of batch 256, cuDNN's fastest engines on an H200 took 2 to 36
 # MiB, and 196 MiB for the first layer.
 ASSUMED = "36MB"
+_COMMON = "solver shape set gpu lms lms_budget budget sweep steps report json"
 LIST = "list"  # of -gpu
 _FIRST = ("threshold_kb", "budget")  # settings whose flags stand among the common ones
 _REFUSED = dict.fromkeys(("backend", "sim_order", "sim_seed"), "plan runs nothing, so there is no device to choose") | {
@@ -43,9 +45,11 @@ _REFUSED = dict.fromkeys(("backend", "sim_order", "sim_seed"), "plan runs nothin
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("plan", __doc__)
+    p = flags.parser("plan", __doc__, common=_COMMON)
     p.refused = _REFUSED
-    p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    flags.add_word(
+        p, "model", "prototxt of a net or a solver, or a model of the zoo", required=False
+    )
     p.add_argument(
         "--solver",
         default="",
@@ -106,6 +110,7 @@ def build_parser() -> flags.Parser:
         help=f"device workspace that every convolution is assumed to use (default: with -gpu {ASSUMED}, else what the "
         "simulated device's need)",
     )
+    overrides.add_set(p, "the net, or of the solver or its nets", "layer.data.data_param.batch_size=10")
     flags.add_state(more)
     more.add_argument(
         "--cache",
@@ -126,6 +131,8 @@ def run(args: argparse.Namespace) -> int:
     if args.gpu == LIST:
         _print(plan_text.gpu_lines())
         return 0
+    if args.model and not args.solver and Path(args.model).is_file() and kind_of(args.model) == "solver":
+        args.model, args.solver = None, args.model
     _refuse_contradictions(args)
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
@@ -146,11 +153,14 @@ def run(args: argparse.Namespace) -> int:
     cache = AnswerCache(args.cache)
     with SignOfLife(f"planning {args.model or args.solver}") as sign:
         if args.solver:
-            nets = nets_of(args.solver, args.shape, args.level, flags.stages(args), partial(make, stages=()))
+            args.solver, args.shape = solver_with_shapes(args.solver, args.shape)
+            nets = nets_of(
+                overrides.solver_of(args), args.shape, args.level, flags.stages(args), partial(make, stages=())
+            )
         else:
             rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
-            parsed = read_net(args.model)
-            nets = make(parsed, args.shape, level=args.level, stages=flags.stages(args), rule=rule)
+            args.model, args.shape = net_with_shapes(args.model, args.shape)
+            nets = make(overrides.net_of(args), args.shape, level=args.level, stages=flags.stages(args), rule=rule)
         args.model = args.model or args.solver
         answers = Answers(nets, cache, outcome_wanted=bool(args.report))
         return _sweep(answers, args, sign) if args.sweep else _page(answers, args, sign)

@@ -33,8 +33,7 @@ parameters that have memory of their own, without gradients. A data layer whose 
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("summarize", _ABOUT)
-    p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt, or a model of the zoo")
-    p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
+    flags.add_word(p, "model", "net prototxt, or a model of the zoo")
     p.add_argument("--phase", choices=tuple(flags.PHASES), default="TRAIN", help="the phase whose layers are shown")
     shapes.add_shape(p)
     flags.add_state(p)
@@ -63,13 +62,11 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table to stdout."""
-    if (args.model is None) == (args.model_flag is None):
-        raise UsageError("give one net prototxt", fix=f"such as train_val.prototxt; see {flags.PROG} summarize --help")
     if args.most < 4:
         raise UsageError(f"-max_width {args.most} leaves no room", fix="4 or more")
     if args.wiring and args.json:
         raise UsageError("-wiring has no JSON form", fix="leave one of -wiring and -json out")
-    path, args.shape = net_with_shapes(args.model_flag if args.model is None else args.model, args.shape)
+    path, args.shape = net_with_shapes(args.model, args.shape)
     parsed = read_net(path)
     head: Sequence[str]
     if args.wiring:

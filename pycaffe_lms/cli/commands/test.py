@@ -8,21 +8,20 @@ import logging
 from ...errors import UsageError
 from ...solvers.display import number, output_elements
 from ...solvers.loss_watch import LossWatch
-from .. import devices, flags
+from .. import devices, flags, overrides
 
 _log = logging.getLogger(__name__)
 
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("test", __doc__)
-    p.add_argument(
-        "--model", required=True, metavar="FILE.prototxt", help="prototxt of the net, whose TEST phase is scored"
-    )
+    p = flags.parser("test", __doc__, common="weights iterations set gpu backend lms lms_budget math")
+    flags.add_word(p, "model", "prototxt of the net, whose TEST phase is scored")
     p.add_argument(
         "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
     )
     p.add_argument("--iterations", type=int, default=50, metavar="N", help="how many batches are averaged")
+    overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)

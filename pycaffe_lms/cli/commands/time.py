@@ -15,7 +15,7 @@ from ...errors import UsageError, human_bytes
 from ...net.net import Net
 from ...net.program.costs import layer_bytes, step_flops
 from ...net.program.steps import LayerStep, node_of
-from .. import devices, flags
+from .. import devices, flags, overrides
 from ..synthetic import Synthetic, add_shape
 from ..views import profile, roofline, time_table
 from ..zoo_names import net_with_shapes
@@ -49,8 +49,8 @@ class _Clock:
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("time", __doc__)
-    p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be timed")
+    p = flags.parser("time", __doc__, common="iterations phase set profile gpu backend lms lms_budget math")
+    flags.add_word(p, "model", "prototxt of the net to be timed")
     p.add_argument(
         "--weights", default="", metavar="FILES", help="accepted for compatibility; timing does not depend on values"
     )
@@ -70,6 +70,7 @@ def build_parser() -> flags.Parser:
     add_shape(p)
     flags.add_tuning(p, fuse="off", pack="off", graph=False)
     flags.add_profile(p, "the timed iterations")
+    overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)
     flags.add_device(p)
     return p

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ...errors import UsageError, human_bytes
-from ...formats.prototxt.parser import read_solver
 from ...parallel.launch import Rank
 from ...proto.caffe_pb2 import SolverParameter
 from ...solvers import Solver, solver_class
 from ...solvers.base import NONE, SNAPSHOT, STOP
 from ...solvers.loss_watch import POLICIES
-from .. import devices, flags, ranks
+from .. import devices, flags, overrides, ranks
 from ..live import watch
 from ..live.watcher import watched
 from ..ranks import SNAPSHOT_AND_STOP
@@ -25,6 +24,7 @@ from ..views import lms_files, profile
 from ..zoo_names import solver_to_train
 
 _log = logging.getLogger(__name__)
+_COMMON = "weights snapshot resume set gpu backend lms lms_frac lms_budget"
 _EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
 
 
@@ -98,12 +98,9 @@ class NoSignals:
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("train", __doc__)
-    p.add_argument(
-        "--solver",
-        required=True,
-        metavar="FILE.prototxt",
-        help="prototxt of the solver, which names net, rates, tests and snapshots; or a model of the zoo: digits",
+    p = flags.parser("train", __doc__, common=_COMMON)
+    flags.add_word(
+        p, "solver", "prototxt of the solver, which names net, rates, tests; or a model of the zoo"
     )
     p.add_argument(
         "--weights",
@@ -119,6 +116,7 @@ def build_parser() -> flags.Parser:
     )
     add_shape(p)
     _add_snapshots(p)
+    overrides.add_set(p, "the solver or its nets", "base_lr=0.001")
     p.add_argument(
         "--sigint_effect",
         choices=_EFFECTS,
@@ -217,7 +215,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     root = rank is None or rank.index == 0
     lms, watchers = flags.lms_config(args), watch.watchers(args) if root else []
     files = lms_files.LmsFiles(*(args.lms_report, args.lms_stats) if root else ("", ""))
-    parsed = read_solver(args.solver)
+    parsed = overrides.solver_of(args)
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
     index, count = (rank.index, rank.count) if rank is not None else (0, 1)

@@ -1,8 +1,9 @@
-"""`pycaffe-lms weights get NAME`: public weights, by name, in a folder that all projects share."""
+"""`pycaffe-lms weights list` and `weights get NAME`: public weights, by name, in a folder that all projects share."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import time
 from collections.abc import Callable
@@ -15,23 +16,23 @@ from .. import flags
 
 _log = logging.getLogger(__name__)
 
-_ABOUT = """Get public weights by name; the path of the file goes to stdout, for example for -weights.
+_ABOUT = """List public weights, or get them by name: the path of the file goes to stdout, for example for -weights.
+"weights diff OLD NEW" compares two files.
 
 They are kept in PYCAFFE_LMS_CACHE or ~/.cache/pycaffe_lms and checked by their checksum each time. A broken download
-goes on where it stopped when the command is run again. No other command uses the network.
-
-weights:
-"""
+goes on where it stopped when the command is run again. No other command uses the network."""
 
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    listing = "\n".join(
-        f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}" for name, w in WEIGHTS.items()
+    p = flags.parser("weights", _ABOUT)
+    p.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=("get", "list", "diff"),
+        help="get: have the file in the cache and print its path; list: print all names; diff: compare two files",
     )
-    p = flags.parser("weights", _ABOUT + listing)
-    p.add_argument("action", choices=("get",), help="get: have the file in the cache and print its path")
-    p.add_argument("name", choices=tuple(WEIGHTS), help="which weights, of the list above")
+    p.add_argument("name", metavar="NAME", nargs="?", help="of get: which weights, of the list")
     p.add_argument("--from", dest="source", default="", metavar="FILE", help="copy this file instead of downloading it")
     p.add_argument(
         "--mirror",
@@ -43,7 +44,11 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Put the weights into the cache; print where they are."""
+    """Print the list; or put the weights into the cache and print where they are."""
+    if args.action == "list":
+        _print_list()
+        return 0
+    _check_name(args.name)
     if args.source and args.mirror:
         raise UsageError("-from and -mirror exclude each other", fix="give one of them")
     weights = WEIGHTS[args.name]
@@ -59,6 +64,24 @@ def run(args: argparse.Namespace) -> int:
         _get(weights, target, args.source, url)
     print(target)
     return 0
+
+
+def _print_list() -> None:
+    """Print a line per known file: its name, what it is, where it is to be had."""
+    wide = max(map(len, WEIGHTS))
+    for name, weights in WEIGHTS.items():
+        there = (cache_folder() / weights.file).is_file()
+        how = "in the cache" if there else "to download" if weights.url else "needs -from or -mirror"
+        print(f"{name:<{wide}}  {how:<22}  {weights.what}")
+
+
+def _check_name(name: str | None) -> None:
+    """Raise UsageError for a name that the list lacks, or none."""
+    if name not in WEIGHTS:
+        near = difflib.get_close_matches(name or "", WEIGHTS, n=3)
+        said = "no weights are named" if name is None else f"no weights are called {name!r}"
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(said + hint, fix=f"see {flags.PROG} weights list")
 
 
 def _address(mirror: str, file: str) -> str:

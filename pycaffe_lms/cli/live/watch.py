@@ -26,7 +26,7 @@ def add_watch(p: argparse.ArgumentParser) -> None:
         "--metrics",
         default="",
         metavar="FILE.jsonl",
-        help="append a JSON object per display and per test, a line each: iteration, time, loss, lr, outputs, "
+        help="append a JSON object per display and per test, a line each; iteration, time, loss, lr, outputs, "
         "images/s, memory; a resumed run continues the file",
     )
     g.add_argument(
@@ -39,7 +39,7 @@ def add_watch(p: argparse.ArgumentParser) -> None:
         "--plot",
         default="",
         metavar="FILE.png|svg",
-        help="draw the learning curves when the run ends, with -metrics from the file's beginning (needs the package "
+        help="draw the learning curves when the run ends; with -metrics from the file's beginning (needs the package "
         "matplotlib); -: the loss in plain characters, as is done in a terminal unless -progress is log",
     )
 

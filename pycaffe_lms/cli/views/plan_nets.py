@@ -13,7 +13,7 @@ from typing import Any
 from ...backend import get_device
 from ...backend.device import ALIGN
 from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, UsageError, human_bytes
-from ...formats.prototxt.parser import Parsed, read_solver
+from ...formats.prototxt.parser import Parsed
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
 from ...lms.cost.timing import PlanTimes, step_seconds
@@ -32,7 +32,7 @@ from ...net.net import Net
 from ...net.program.programs import HostedStep, Sequenced
 from ...net.tuning import Tuning
 from ...ops import WORKSPACE_LIMIT, ops_of
-from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter
+from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter, SolverParameter
 from ...solvers import settings, solver_class
 from ...solvers.nets import NetRequest, test_requests, train_request
 from ...solvers.rules import Rule
@@ -426,7 +426,13 @@ def _update_steps(net: Net, histories: Histories, moving: Sequence[Param]) -> li
     return steps
 
 
-def nets_of(path: str, given: Sequence[str], level: int, stages: Sequence[str], make: Callable[..., Nets]) -> Nets:
+def nets_of(
+    solver: Parsed[SolverParameter],
+    given: Sequence[str],
+    level: int,
+    stages: Sequence[str],
+    make: Callable[..., Nets],
+) -> Nets:
     """Return the train net of a solver file, after checking that `train` would begin with it.
 
     Its settings, train net and test nets are checked; the device's memory and the file system are not looked at.
@@ -439,7 +445,6 @@ def nets_of(path: str, given: Sequence[str], level: int, stages: Sequence[str], 
         CaffeError: what `train` raises before its first iteration.
         UsageError: no net has the blob of a shape.
     """
-    solver = read_solver(path)
     param, file, lines = solver.message, solver.filename, solver.lines
     param.train_state.level = level
     param.train_state.stage.extend(stages)
@@ -461,5 +466,5 @@ def nets_of(path: str, given: Sequence[str], level: int, stages: Sequence[str], 
     for test in test_requests(param, file, lines):
         made(test, None)
     if unused:
-        raise UsageError(f"-shape {min(unused)}: no net of {path} has that blob", fix="name a top of a data layer")
+        raise UsageError(f"-shape {min(unused)}: no net of {file} has that blob", fix="name a top of a data layer")
     return train

@@ -203,7 +203,7 @@ class Dataset(NamedTuple):
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(make_digits, False, "1,797 handwritten digits, 1 x 8 x 8; comes with the package"),
-    "mnist": Dataset(make_mnist, True, "70,000 handwritten digits, 1 x 28 x 28; needs the four idx files"),
+    "mnist": Dataset(make_mnist, True, "70,000 handwritten digits, 1 x 28 x 28; needs four idx files"),
     "fashion-mnist": Dataset(
         partial(make_mnist, name="fashion_mnist"),
         True,

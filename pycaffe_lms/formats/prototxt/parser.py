@@ -42,12 +42,14 @@ class Lines:
         origins: for each layer of the message, its index in the file, None for an Input layer that was added.
         old: the file's field for layers, "layer" or "layers".
         nets: the lines of the nets inside a solver, by field name.
+        file: the file of the text, if it is not the one that the lines around it are of.
     """
 
     find: Callable[[], _LinesOfFields] = dict
     origins: tuple[int | None, ...] = ()
     old: str = "layer"
     nets: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+    file: str | None = None
 
     @property
     def fields(self) -> _LinesOfFields:
@@ -94,6 +96,21 @@ def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
 def read_solver(path: str | os.PathLike[str]) -> Parsed[SolverParameter]:
     """Read a solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
     return parse_solver(_read_text(path), os.fspath(path))
+
+
+def kind_of(*paths: str) -> str:
+    """Return "net" or "solver", as the first field says that only one of them has; "net" if there is none.
+
+    Raises: PrototxtError for a file that cannot be read."""
+    nets, solvers = (set(m.DESCRIPTOR.fields_by_name) for m in (NetParameter, SolverParameter))
+    for path in paths:
+        text = read_bytes(path, PrototxtError).decode("latin-1")  # names of fields are ASCII
+        names = {entry.name for entry in scan(tokenize(text))}
+        if names & (solvers - nets):
+            return "solver"
+        if names & (nets - solvers):
+            return "net"
+    return "net"
 
 
 def read_net_binary(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
