@@ -2,7 +2,8 @@
 
 Reads logs of this package and of Caffe, with glog's old prefix and with the newer one that begins with the year.
 Source of the behaviour: BVLC/caffe, tools/extra/parse_log.py and extract_seconds.py. Unlike there, NaN and infinite
-values count, a table may have a single row, each element of a blob has a column, and so has each test net.
+values count, a table may have a single row, each element of a blob has a column, and so has each test net, and a row's
+learning rate is that of its own iteration.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class TrainingLog:
         train: a row per display. Outputs of a blob with several elements are "name", "name[1]", ...
         test: a row per test; outputs of test nets after the first are "net1/name", ...
         losses: the smoothed training loss.
-        rates: learning rates, each at its own iteration. The column LearningRate of a row is, as in Caffe's script,
-            the last one displayed before the row, and in the first row that of the second.
+        rates: learning rates, each at its own iteration. The column LearningRate of a row is the one displayed for
+            its iteration, which comes behind the outputs; where there is none, the last one before the row.
         weighted: the outputs that count in a loss.
         net: the name of the net; "" where it has none.
     """
@@ -129,8 +130,8 @@ class _Reader:
         self.log = TrainingLog()
         self.start = start
         self.iteration = -1  # that the newest lines are about
-        self.rate = float("nan")
         self.net = 0
+        self.places: list[tuple[Row, int]] = []  # each row, and how many rates were displayed before it
         self.rows: dict[str, Row] = {}  # the open row of "train" and "test"
 
     def take(self, line: str, clock: _LogClock) -> None:
@@ -148,7 +149,6 @@ class _Reader:
         if loss := _LOSS.search(line):
             self._point(self.log.losses, seconds, loss.group(1))
         if rate := _LR.search(line):
-            self.rate = float(rate.group(1))
             self._point(self.log.rates, seconds, rate.group(1))
         if output := _OUTPUT.search(line):
             self._output(seconds, *output.groups())
@@ -161,8 +161,9 @@ class _Reader:
         prefix = f"net{self.net}/" if which == "test" and self.net else ""
         row = self.rows.get(which)
         if row is None or row[ITERATION] != self.iteration or (index == "0" and not prefix):
-            row = self.rows[which] = {ITERATION: float(self.iteration), SECONDS: seconds, RATE: self.rate}
+            row = self.rows[which] = {ITERATION: float(self.iteration), SECONDS: seconds, RATE: float("nan")}
             table.append(row)
+            self.places.append((row, len(self.log.rates)))
         column, k = prefix + name, 0
         while column in row:
             k += 1
@@ -172,9 +173,11 @@ class _Reader:
             self.log.weighted.add(column)
 
     def finish(self) -> TrainingLog:
-        for table in (self.log.train, self.log.test):
-            if len(table) > 1:
-                table[0][RATE] = table[1][RATE]
+        rates = self.log.rates
+        for row, k in self.places:
+            own = k < len(rates) and rates[k].iteration == row[ITERATION]
+            if rates:
+                row[RATE] = rates[k if own or k == 0 else k - 1].value
         return self.log
 
 

@@ -105,7 +105,7 @@ def test_pictures_left_out_are_counted_and_no_failure(pictures, said):
         (["-resize_width=wide", "in/", "list.txt", "db"], 2, "wide"),
         (["in/", "none.txt", "db"], 1, "none.txt: cannot read the list"),
         (["in/", "bad.txt", "db"], 1, "bad.txt:2: '1.png cat' is not a path, one space and a whole number"),
-        (["in", "list.txt", "db"], 1, "not one of the 5 pictures"),
+        (["other", "list.txt", "db"], 1, "not one of the 5 pictures"),
         (["-encode_type=xyz", "in/", "list.txt", "db"], 1, 'kind "xyz"'),
         (["in/", "list.txt", "in"], 1, "in: exists already"),
     ],

@@ -18,8 +18,7 @@ def test_the_files(tmp_path, capsys):
     assert main(["parse_log", str(tmp_path / "run.log"), str(tmp_path), "--verbose"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["Wrote", "Wrote"]
     assert (tmp_path / "run.log.test").read_bytes() == (
-        b"NumIters,Seconds,LearningRate,accuracy,loss\r\n"
-        b"0.0,1.0,9.8e-05,0.0919,2.36417\r\n200.0,62.0,9.8e-05,0.9,0.3\r\n"
+        b"NumIters,Seconds,LearningRate,accuracy,loss\r\n0.0,1.0,0.01,0.0919,2.36417\r\n200.0,62.0,9.8e-05,0.9,0.3\r\n"
     )
     assert (tmp_path / "run.log.train").read_bytes().splitlines()[2] == b"100.0,10.0,0.01,0.15"
 

@@ -147,8 +147,18 @@ def test_unreadable_pictures_are_left_out_and_their_numbers_stay_unused(tmp_path
 def test_not_one_readable_picture_leaves_no_database(tmp_path):
     images, _ = listed(tmp_path, ["a.png"])
     with pytest.raises(DataError, match="not one of the 1") as caught:
-        convert_imageset(str(tmp_path), images, tmp_path / "db")  # no slash
-    assert "slash" in caught.value.fix and sorted(os.listdir(tmp_path)) == ["a.png", "list"]
+        convert_imageset(f"{tmp_path}/other", images, tmp_path / "db")
+    assert "root folder" in caught.value.fix and sorted(os.listdir(tmp_path)) == ["a.png", "list"]
+
+
+@pytest.mark.parametrize("root", ["{}", "{}/", "{}/pictures of "])
+def test_the_root_may_lack_its_slash_or_be_no_folder(root, tmp_path):
+    names = ["a.png", "b.png"]
+    images, _ = listed(tmp_path, names)
+    if root.endswith(" "):
+        for name in names:
+            (tmp_path / name).rename(tmp_path / f"pictures of {name}")
+    assert convert_imageset(root.format(tmp_path), images, tmp_path / "db").written == 2
 
 
 @pytest.mark.parametrize("encoded", [False, True])

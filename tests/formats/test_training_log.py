@@ -41,14 +41,14 @@ def parse(text, year=2016):
 def test_a_log_of_caffe():
     log = parse(CAFFE)
     assert [list(row.values()) for row in log.train] == [
-        [0, 1.1, 0.01, 2.4],  # the rate of the second row: none was shown yet
-        [100, 10.0, 0.01, 0.15],
-        [200, 60.0, 0.00992565, 0.125],
+        [0, 1.1, 0.01, 2.4],  # each with the rate that the log shows for its iteration, behind the outputs
+        [100, 10.0, 0.00992565, 0.15],
+        [200, 60.0, 9.8e-05, 0.125],
     ]
     assert columns(log.train) == ["NumIters", "Seconds", "LearningRate", "loss"]
     assert columns(log.test) == ["NumIters", "Seconds", "LearningRate", "accuracy", "loss"]
     assert [list(row.values()) for row in log.test] == [
-        [0, 1.0, 9.8e-05, 0.0919, 2.36417],
+        [0, 1.0, 0.01, 0.0919, 2.36417],
         [200, 62.0, 9.8e-05, 0.9, 0.3],
     ]
     assert log.losses == [Point(0, 1.1, 2.41298), Point(100, 10.0, 0.2), Point(200, 60.0, 0.1), Point(200, 61.0, 0.09)]

@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 
 _ABOUT = """Convert the pictures that LISTFILE names to a database of Datums, as Caffe's convert_imageset does.
 
-A line of LISTFILE is a path, a space and the label, a whole number. ROOTFOLDER/ is put before each path as it stands.
+A line of LISTFILE is a path, a space and the label, a whole number. ROOTFOLDER/ is put before each path; the last
+slash of a folder may be missing, and what is no folder is put there as it stands.
 A picture that cannot be read is reported and left out; their number is logged at the end.
 Exit code: 0 also if some were left out, 1 if none could be read, 2 for wrong flags. The database has another name until
 it is complete, so that a killed run leaves none."""
@@ -27,7 +28,7 @@ it is complete, so that a killed run leaves none."""
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = converter("convert_imageset", _ABOUT)
-    p.add_argument("root", metavar="ROOTFOLDER/", help='put before every path of the list; "" for none')
+    p.add_argument("root", metavar="ROOTFOLDER/", help='folder of the paths of the list; "" for none')
     p.add_argument("list", metavar="LISTFILE", help="text file of lines `path label`")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")
     p.add_argument("--gray", action="store_true", help="store pictures with one channel")

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _ABOUT = """Write what a training run logged of its outputs as tables, as Caffe's parse_log.py does:
 OUTPUT_DIR/LOGFILE.train and OUTPUT_DIR/LOGFILE.test.
 
-Columns: NumIters, Seconds since the start, LearningRate (the last one shown before the row), then the outputs by name.
+Columns: NumIters, Seconds since the start, LearningRate (that of the row's iteration), then the outputs by name.
 Logs of this package and of Caffe. A table without rows is not written."""
 
 

@@ -68,6 +68,7 @@ class DatabaseSource(ABC):
     handles: ClassVar[SharedHandles]
     _length: int | None = None  # the number of records; None: not counted yet
     _position = 0
+    _restarted = False  # and said so
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
@@ -159,8 +160,11 @@ class DatabaseSource(ABC):
         with self._reading():
             record = self._item()
             self._step()
-        if self._position == 0:
-            _log.info("Restarting data prefetching from start.")
+        if self._position == 0 and not self._restarted:
+            self._restarted = True
+            _log.info(
+                "Restarting data prefetching from start. (Said once; it is so after every %d records.)", len(self)
+            )
         return record
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:

@@ -82,11 +82,13 @@ def convert_imageset(
     logged and left out; its number stays unused.
 
     Args:
-        root: put before each name unchanged.
+        root: put before each name, a folder with or without its last slash; another text as it stands.
         order: indices of the lines in the order of the records; None keeps the list's order.
     Raises: DataError where not one picture can be read, pictures differ in size (with `check_size`) or cannot be
     encoded, and as `write_database`; MissingDependency without OpenCV.
     """
+    if root and not root.endswith(("/", os.sep)) and os.path.isdir(root):
+        root += "/"
     counts = {"written": 0, "skipped": 0}
     records = _records(root, images, form or PictureForm(), range(len(images)) if order is None else order, counts)
 
@@ -100,7 +102,7 @@ def convert_imageset(
             raise DataError(
                 f"not one of the {len(images)} pictures could be read",
                 where=Where(file=images.source),
-                fix=f"check the root folder, {root!r}: it is put before each name unchanged, so end it with a slash",
+                fix=f"check the root folder, {root!r}, which is put before each name of the list",
             )
 
     write_database(path, told(), backend=backend, overwrite=overwrite)
