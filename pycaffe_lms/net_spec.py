@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from .errors import LayerParamError, Where
+from .errors import LayerParamError, UnknownLayerError, Where
+from .layers.registry import layer_class
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
@@ -303,6 +304,10 @@ def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
     return writer.net
 
 
+class UnknownType(UnknownLayerError, AttributeError):
+    """Report an unknown type as an attribute of `layers`; it is an AttributeError too, so that `hasattr` works."""
+
+
 class Layers(LayerTypes):
     """Make layers: `L.Type(*bottoms, ntop=1, in_place=False, **fields)` returns a Top; a tuple of Tops for ntop > 1, a
     Function for 0.
@@ -319,6 +324,10 @@ def _maker(type_name: str) -> Callable[..., Any]:
     """Return the function that makes layers of a type."""
     if type_name.startswith("_"):
         raise AttributeError(type_name)
+    try:
+        layer_class(type_name)
+    except UnknownLayerError as error:
+        raise UnknownType(error.message, fix=f'{error.fix}; or net_spec.Function("{type_name}", ..)') from None
 
     def layer(*inputs: Top, **params: Any) -> Any:
         fn = Function(type_name, inputs, params)

@@ -75,6 +75,38 @@ def test_the_same_settings_as_the_config():
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (1000, caffe.LMS(1000)),
+        (np.int64(7), caffe.LMS(7)),
+        ("auto", caffe.LMS("auto")),
+        (True, caffe.LMS()),
+        *((off, caffe.LMS(0)) for off in (0, -1, False, "off")),
+    ],
+)
+def test_what_lms_means_is_taken_everywhere(given, meant, files):
+    """By set_lms, by nets, by solvers: a number of KB, "auto", "off", as by the flag -lms."""
+    meant = dataclasses.asdict(meant)
+    model, solver = files
+    assert dataclasses.asdict(caffe.Net(model, caffe.TEST, lms=given).lms.config) == meant
+    for made in (caffe.get_solver(solver, lms=given), caffe.SGDSolver(solver, lms=given)):
+        assert dataclasses.asdict(made.net.lms.config) == meant
+    caffe.set_lms(given)
+    try:
+        assert dataclasses.asdict(caffe.Net(model, caffe.TEST).lms.config) == meant
+        assert caffe.Net(model, caffe.TEST, lms="off").lms.config.enabled is False
+    finally:
+        caffe.set_lms(None)
+
+
+@pytest.mark.parametrize("make", [caffe.LMS, caffe.set_lms])
+def test_a_slip_of_auto_is_offered_what_exists(make):
+    with pytest.raises(UsageError, match='did you mean "auto"') as error:
+        make("autoo")
+    assert '"auto"' in error.value.fix and '"off"' in error.value.fix
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"budget": "16 apples"},

@@ -71,7 +71,7 @@ def test_values_that_make_no_sense():
         (caffe.set_random_seed, (-1, 2**32, "3")),
         (caffe.set_solver_count, (0, -2, 1.5)),
         (caffe.set_solver_rank, (-1, None)),
-        (caffe.set_lms, (1000, "16GB", {})),
+        (caffe.set_lms, ("16GB", "autoo", 1.5, {})),
         (caffe.set_math, ("bfloat16", None, 16)),
         (caffe.init_log, (-1, 4, "INFO")),
         (caffe.set_mode_sim, (0, -1, 1.5, None, "16 apples", 2**63)),

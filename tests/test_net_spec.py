@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pycaffe_lms.errors import LayerParamError
+from pycaffe_lms.errors import LayerParamError, UnknownLayerError
 from pycaffe_lms.net_spec import Function, NetSpec, Top, assign_proto, param_name_dict, to_proto
 from pycaffe_lms.net_spec import layers as L
 from pycaffe_lms.net_spec import params as P
@@ -199,7 +199,7 @@ def test_layer_fields_are_the_fallback():
     assert list(layer.loss_weight) == [0.5]
     assert list(layer.propagate_down) == [True, False]
     assert layer.include[0].phase == caffe_pb2.TEST
-    assert names(to_proto(L.SomebodysLayer(input_top(), name="mine")))[-1] == "mine"
+    assert names(to_proto(L.Silence(input_top(), ntop=0, name="mine")))[-1] == "mine"
 
 
 def test_explicit_messages_still_work():
@@ -272,3 +272,14 @@ def test_param_name_dict():
 def test_layers_has_no_private_names():
     with pytest.raises(AttributeError):
         L._repr_html_  # noqa: B018
+
+
+def test_an_unknown_type_is_said_at_once_with_what_is_near():
+    with pytest.raises(UnknownLayerError, match='no layer type "Convolutionn"; did you mean "Convolution"'):
+        L.Convolutionn(input_top(), num_output=1)
+    assert hasattr(L, "Convolution") and not hasattr(L, "Convolutionn")
+
+
+def test_a_type_of_another_caffe_is_written_by_function():
+    top = Function("MultiBoxLoss", [input_top()], {"loss_weight": 2}).tops[0]
+    assert [(x.type, list(x.loss_weight)) for x in to_proto(top).layer] == [("Input", []), ("MultiBoxLoss", [2.0])]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fractions import Fraction
+from operator import index
 
 from ..errors import UsageError
 from ..options import Limit, number, option, options_of, switch, whole_number
@@ -46,6 +48,12 @@ def no_unit(said: str, number: str, example: str) -> UsageError:
     return UsageError(f"{said}: {number} what?", fix=f"give a unit: {meant}")
 
 
+def near_word(text: str) -> str:
+    """Return the question whether a word of `-lms` was meant, "" if none is near."""
+    near = get_close_matches(text.strip().lower(), ("auto", "off"), n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
 def _threshold(text: str, flag: str) -> dict[str, bool | int]:
     """Return the fields that a value of -lms sets. Raises UsageError."""
     if text in ("auto", "off"):
@@ -54,8 +62,8 @@ def _threshold(text: str, flag: str) -> dict[str, bool | int]:
         return {"threshold_kb": max(int(text), 0)}
     except ValueError:
         raise UsageError(
-            f"{flag} {text!r} is not a number of KB",
-            fix="-lms 1000 manages buffers larger than 1000 KB, -lms auto chooses",
+            f"{flag} {text!r} is not a number of KB{near_word(text)}",
+            fix="-lms 1000 manages buffers larger than 1000 KB, -lms auto chooses, -lms off is without",
         ) from None
 
 
@@ -267,3 +275,21 @@ class LMSConfig:
                 fix="it is what stays free, in MB",
             )
         return left if self.budget is None else min(left, self.budget)
+
+
+def config_of(value: LMSConfig | int | str) -> LMSConfig:
+    """Return the settings that a value of `lms=` means, as for `-lms`. Raises UsageError.
+
+    value: settings, a number of KB, True (1000 KB), "auto", "off" or False.
+    """
+    if isinstance(value, LMSConfig):
+        return value
+    if isinstance(value, str) and value in ("auto", "off"):
+        return LMSConfig(auto=value == "auto")
+    if isinstance(value, bool):
+        return LMSConfig(BARE_KB if value else 0)
+    if hasattr(value, "__index__"):
+        return LMSConfig(max(index(value), 0))
+    near = near_word(value) if isinstance(value, str) else ""
+    fix = 'give 1000 (KB), "auto", "off", or caffe.LMS("auto", budget="16GB")'
+    raise UsageError(f"lms is {value!r}{near}", fix=fix)

@@ -52,7 +52,8 @@ class Net(PycaffeNet):
         phase: TRAIN or TEST.
         level, stages: what the layers' include and exclude rules are compared with.
         weights: a .caffemodel (.h5) to load.
-        lms: `caffe.LMS(...)`; default: that of `set_lms` or of a surrounding `with caffe.LMS(...)`.
+        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: that of `set_lms` or of a surrounding
+            `with caffe.LMS(...)`.
         device: a backend device; default: that of set_mode_*.
         options: those of `net.net.Net`.
 
@@ -70,7 +71,7 @@ class Net(PycaffeNet):
         stages: Sequence[str] | None = None,
         weights: str | os.PathLike[str] | None = None,
         *,
-        lms: LMSConfig | None = None,
+        lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
         **options: Any,
     ) -> None: ...
@@ -82,7 +83,7 @@ class Net(PycaffeNet):
         weights: str | os.PathLike[str],
         phase: int,
         *,
-        lms: LMSConfig | None = None,
+        lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
         **options: Any,
     ) -> None: ...
@@ -95,7 +96,7 @@ class Net(PycaffeNet):
         level: int = 0,
         stages: Sequence[str] | None = None,
         weights: str | os.PathLike[str] | None = None,
-        lms: LMSConfig | None = None,
+        lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
         **options: Any,
     ) -> None:
@@ -136,7 +137,8 @@ class SGDSolver(solvers.SGDSolver):
 
     Args:
         solver_file: path of a solver prototxt.
-        lms: `caffe.LMS(...)`; default: that of `set_lms` or of a surrounding `with caffe.LMS(...)`.
+        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: that of `set_lms` or of a surrounding
+            `with caffe.LMS(...)`.
         device: a backend device; default: that of set_mode_*.
         options: those of `solvers.Solver`.
     """
@@ -149,7 +151,7 @@ class SGDSolver(solvers.SGDSolver):
         self,
         solver_file: str | os.PathLike[str] | Parsed[SolverParameter],
         *,
-        lms: LMSConfig | None = None,
+        lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
         **options: Any,
     ) -> None:
@@ -296,7 +298,11 @@ _SOLVERS = {
 
 
 def get_solver(
-    solver_file: str | os.PathLike[str], *, lms: LMSConfig | None = None, device: Device | None = None, **options: Any
+    solver_file: str | os.PathLike[str],
+    *,
+    lms: LMSConfig | int | str | None = None,
+    device: Device | None = None,
+    **options: Any,
 ) -> SGDSolver:
     """Return a solver of the type that the file names. lms, device, options: those of `SGDSolver`.
 

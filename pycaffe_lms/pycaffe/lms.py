@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..errors import UsageError
-from ..lms.config import BARE_KB, LMSConfig, no_unit, parse_size
+from ..lms.config import BARE_KB, LMSConfig, near_word, no_unit, parse_size
 from ..lms.plan.plan import Plan
 from ..lms.report import text
 from ..lms.report.page import render
@@ -65,14 +65,20 @@ class LMS(LMSConfig):
         bound.apply_defaults()
         given = bound.arguments
         threshold = given["threshold_kb"]
-        if threshold == "auto":
-            threshold, given["auto"] = None, True
+        if threshold in ("auto", "off"):
+            given["auto"], threshold = threshold == "auto", None if threshold == "auto" else 0
         if threshold is None:
             threshold = 0 if given["auto"] else BARE_KB
         elif isinstance(threshold, str):
             if threshold.strip().isdigit():
                 raise UsageError(f"threshold_kb {threshold!r} has no unit", fix="give 1000 (KB), or a size: '1MB'")
-            threshold = parse_size(threshold, "threshold_kb") // 1024
+            try:
+                threshold = parse_size(threshold, "threshold_kb") // 1024
+            except UsageError:
+                raise UsageError(
+                    f"threshold_kb {threshold!r} is no size{near_word(threshold)}",
+                    fix='give 1000 (KB), a size: "1MB", or "auto", or "off"',
+                ) from None
         given["threshold_kb"] = threshold
         super().__init__(**{name: _checked(name, value) for name, value in given.items()})
 

@@ -23,7 +23,7 @@ from ..backend import cuda, get_device, nccl_available
 from ..backend.device import Device
 from ..backend.sim.streams import ORDERS
 from ..errors import UsageError
-from ..lms.config import LMSConfig, parse_size
+from ..lms.config import LMSConfig, config_of, parse_size
 from ..log import LOGGER, GlogFormatter
 from ..net.tuning import Tuning
 
@@ -172,23 +172,16 @@ def has_nccl() -> bool:
 
 
 # -- Large Model Support -------------------------------------------------------------------------------------------
-def set_lms(lms: LMSConfig | None) -> None:
+def set_lms(lms: LMSConfig | int | str | None) -> None:
     """Set the default of `lms=` for nets and solvers that this thread makes from now on; None: off.
 
-    Raises UsageError for anything else than `caffe.LMS(...)`, an LMSConfig or None."""
-    settings.lms = checked_lms(lms)
+    It takes `caffe.LMS(...)`, or what `-lms` takes: 1000 (KB), "auto", "off". Raises UsageError for anything else."""
+    settings.lms = None if lms is None else config_of(lms)
 
 
-def checked_lms(lms: LMSConfig | None) -> LMSConfig | None:
-    """Return `lms`. Raises UsageError where it is neither an LMSConfig nor None."""
-    if lms is not None and not isinstance(lms, LMSConfig):
-        raise UsageError(f"lms is {lms!r}", fix='give caffe.LMS(threshold_kb=1000, frac=0.4, budget="16GB"), or None')
-    return lms
-
-
-def lms_of(lms: LMSConfig | None) -> LMSConfig | None:
-    """Return `lms` where it is given, else the calling thread's default."""
-    return checked_lms(settings.lms if lms is None else lms)
+def lms_of(lms: LMSConfig | int | str | None) -> LMSConfig | None:
+    """Return the settings that `lms` means, the calling thread's default where it is None. Raises UsageError."""
+    return settings.lms if lms is None else config_of(lms)
 
 
 # -- the log -------------------------------------------------------------------------------------------------------

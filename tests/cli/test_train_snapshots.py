@@ -182,6 +182,12 @@ def test_the_best_so_far_outlives_an_interruption(stop, train):
     [
         (["-resume", "newest"], "newest"),
         (["-resume", "latest", "-snapshot", "x"], "-resume and -snapshot exclude each other"),
+        (["-snapshot", "a/x.caffemodel"], "-snapshot a/x.caffemodel: this is a .caffemodel\n  fix: use -weights"),
+        (["-snapshot", "x.caffemodel.h5"], "use -weights"),
+        (
+            ["-weights", "x.caffemodel, y.solverstate"],
+            "-weights y.solverstate: this is a .solverstate\n  fix: use -snapshot",
+        ),
         (["-snapshot_keep", "0"], "'0' is no number of snapshots"),
         (["-snapshot_keep", "-1"], "no number of snapshots"),
         (["-snapshot_best", "accuracy"], 'no test net has an output "accuracy"'),

@@ -163,6 +163,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, flag) and args.snapshot:
             fix = "resume with -snapshot alone" if flag == "weights" else "resume with one of them"
             raise UsageError(f"-{flag} and -snapshot exclude each other", fix=fix)
+    _refuse_mixed_up(args)
     flags.lms_config(args)
     args.solver = solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
@@ -171,6 +172,15 @@ def run(args: argparse.Namespace) -> int:
         _log.info("Optimization Done.")
         return code
     return _train(args, None)
+
+
+def _refuse_mixed_up(args: argparse.Namespace) -> None:
+    """Raise UsageError where weights are given as a snapshot, or a snapshot as weights."""
+    for flag, wrong, other in (("snapshot", "caffemodel", "weights"), ("weights", "solverstate", "snapshot")):
+        for path in filter(None, (part.strip() for part in getattr(args, flag).split(","))):
+            if path.removesuffix(".h5").endswith(f".{wrong}"):
+                begin = "start from weights" if other == "weights" else "resume from a snapshot"
+                raise UsageError(f"-{flag} {path}: this is a .{wrong}", fix=f"use -{other} to {begin}")
 
 
 def run_rank(args: argparse.Namespace, rank: Rank) -> int:
