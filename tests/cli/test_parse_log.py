@@ -20,7 +20,7 @@ def test_the_files(tmp_path, capsys):
     assert (tmp_path / "run.log.test").read_bytes() == (
         b"NumIters,Seconds,LearningRate,accuracy,loss\r\n0.0,1.0,0.01,0.0919,2.36417\r\n200.0,62.0,9.8e-05,0.9,0.3\r\n"
     )
-    assert (tmp_path / "run.log.train").read_bytes().splitlines()[2] == b"100.0,10.0,0.01,0.15"
+    assert (tmp_path / "run.log.train").read_bytes().splitlines()[2] == b"100.0,10.0,0.00992565,0.15"
 
 
 def test_a_delimiter_and_a_table_without_rows(tmp_path, capsys):
