@@ -13,9 +13,9 @@ from .progress import add_progress
 _log = logging.getLogger(__name__)
 
 
-def converter(words: str, about: str, *, backend: str = "lmdb") -> flags.Parser:
-    """Return a parser with -backend, -overwrite and -progress."""
-    p = flags.parser(words, about)
+def converter(words: str, about: str, *, backend: str = "lmdb", common: str = "") -> flags.Parser:
+    """Return a parser with -backend, -overwrite and -progress. common: as for `flags.parser`."""
+    p = flags.parser(words, about, common)
     p.add_argument(
         "--backend", choices=sorted(WRITERS), default=backend, help="kind of database to write (default: %(default)s)"
     )

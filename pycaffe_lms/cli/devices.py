@@ -15,7 +15,8 @@ from ..backend import cuda, cuda_available, get_device
 from ..backend.device import Device
 from ..backend.sim.device import SimDevice
 from ..data.sets.zoo import find_model
-from ..errors import UsageError
+from ..errors import UsageError, WeightsError
+from ..formats.rawfile import could_not_open
 from ..lms.config import LMSConfig, parse_size
 from ..net import weights
 from ..net.net import Net
@@ -136,6 +137,16 @@ def build_net(
     if synthetic is not None:
         synthetic.fill(net)
     return net
+
+
+def check_weights(files: str) -> None:
+    """Raise WeightsError unless every file of a comma list can be opened: it is said before a net is built."""
+    for path in filter(None, map(str.strip, files.split(","))):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as failure:
+            raise could_not_open(path, failure, WeightsError) from None
 
 
 def load_weights(net: Net, files: str) -> None:

@@ -275,9 +275,14 @@ def add_profile(p: argparse.ArgumentParser, which: str) -> None:
     )
 
 
-def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on", graph: bool = True) -> None:
-    """Declare how a net is rearranged: -layout, -fuse, -pack, -masks and, where the same is run many times, -graph."""
-    add_settings(p, Tuning, without=() if graph else ("graph",), defaults={"fuse": fuse, "pack": pack})
+def add_tuning(
+    p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on", without: Collection[str] = ()
+) -> None:
+    """Declare how a net is rearranged: -layout, -fuse, -pack, -masks, -graph.
+
+    without: those that mean nothing to the command: "graph" where nothing is run many times, "masks" without backward.
+    """
+    add_settings(p, Tuning, without=without, defaults={"fuse": fuse, "pack": pack})
 
 
 def tuning(args: argparse.Namespace) -> Tuning:
@@ -340,7 +345,8 @@ def add_device(
         "--workspace",
         default=None,
         metavar="SIZE",
-        help="most device workspace of one convolution, unless it needs more to run at all (default: 512MB on a GPU)",
+        help="most device workspace of one convolution, unless it needs more to run at all (default: 512MB on a GPU, "
+        "64MB on the CPU, 64KB simulated)",
     )
     without = [*without, *(n for n, option in options_of(LMSConfig).items() if option.for_training and not trains)]
     add_settings(p.add_argument_group("Large Model Support"), LMSConfig, without=without, names={"budget": budget})

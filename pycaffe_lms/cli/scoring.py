@@ -69,7 +69,9 @@ def deploy_file(args: argparse.Namespace) -> str:
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return where the net runs, as keywords of Classifier and Detector."""
+    """Return where the net runs, as keywords of Classifier and Detector. Raises CaffeError for weights that are not
+    there, or a device."""
+    devices.check_weights(args.pretrained_model)
     lms = flags.lms_config(args)
     where: dict[str, Any] = {"lms": lms, "device": devices.choose(args, lms)}
     return where | {"tuning": replace(Net.tuning_by_hand, half=True)} if flags.half(args) else where

@@ -14,9 +14,10 @@ import numpy as np
 
 from ...arrays import HostArray
 from ...classifier import Classifier
+from ...data.transform.picture import require_opencv
 from ...errors import DataError, UsageError, Where
 from ...formats.atomic import atomic_write
-from ...formats.rawfile import read_bytes
+from ...formats.rawfile import could_not_open, read_bytes
 from ...io import load_image
 from ...log import only_warnings
 from .. import flags, scoring
@@ -118,7 +119,10 @@ def _inputs(args: argparse.Namespace) -> tuple[list[str], HostArray | None]:
                 fix="give (number, height, width, channels)",
             )
         return [f"{path}[{i}]" for i in range(len(pictures))], pictures
+    require_opencv()
     if not os.path.isdir(path):
+        if not os.path.exists(path):
+            raise could_not_open(path, FileNotFoundError(), DataError)
         return [path], None
     found = sorted(glob.glob(os.path.join(glob.escape(path), f"*.{glob.escape(args.ext)}")))
     if not found:

@@ -16,6 +16,7 @@ from ..progress import Progress
 
 _log = logging.getLogger(__name__)
 
+_COMMON = "shuffle resize_height resize_width resize_shorter gray encoded encode_type backend overwrite"
 _ABOUT = """Convert the pictures that LISTFILE names to a database of Datums, as Caffe's convert_imageset does.
 
 A line of LISTFILE is a path, a space and the label, a whole number. ROOTFOLDER/ is put before each path; the last
@@ -27,7 +28,7 @@ it is complete, so that a killed run leaves none."""
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = converter("convert_imageset", _ABOUT)
+    p = converter("convert_imageset", _ABOUT, common=_COMMON)
     p.add_argument("root", metavar="ROOTFOLDER/", help='folder of the paths of the list; "" for none')
     p.add_argument("list", metavar="LISTFILE", help="text file of lines `path label`")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")

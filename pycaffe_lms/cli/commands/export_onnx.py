@@ -11,8 +11,9 @@ from ...log import only_warnings
 from ...net import weights
 from ...net.net import Net
 from ...onnx_export import export_onnx
+from ...onnx_export.model import require
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
-from .. import flags
+from .. import devices, flags
 
 _ABOUT = """Write a deploy net with its weights as an ONNX model, which other programs run.
 
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if not files:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")
     args.model = find_model(args.model, "deploy")
+    require()
+    devices.check_weights(args.weights)
     with only_warnings():
         try:
             net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)

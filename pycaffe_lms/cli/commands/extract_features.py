@@ -39,7 +39,7 @@ def build_parser() -> flags.Parser:
     add_progress(p)
     overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)
-    flags.add_tuning(p)
+    flags.add_tuning(p, without=("masks",))
     flags.add_device(p)
     return p
 
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the databases."""
     names, paths = _pairs(args)
     _apply_mode(args)
+    devices.check_weights(args.weights)
     net = devices.build_net(args, 1, forward_only=True)
     try:
         _check(net, names, args.model)

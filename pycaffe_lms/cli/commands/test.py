@@ -23,7 +23,7 @@ def build_parser() -> flags.Parser:
     p.add_argument("--iterations", type=int, default=50, metavar="N", help="how many batches are averaged")
     overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)
-    flags.add_tuning(p)
+    flags.add_tuning(p, without=("masks",))
     flags.add_device(p)
     return p
 
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-weights names no file", fix="give the .caffemodel to score")
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
+    devices.check_weights(args.weights)
     net = devices.build_net(args, 1, forward_only=True)
     devices.load_weights(net, args.weights)
     net.prepare_test()

@@ -68,7 +68,7 @@ def build_parser() -> flags.Parser:
         help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase",
     )
     add_shape(p)
-    flags.add_tuning(p, fuse="off", pack="off", graph=False)
+    flags.add_tuning(p, fuse="off", pack="off", without=("graph",))
     flags.add_profile(p, "the timed iterations")
     overrides.add_set(p, "the net", "layer.data.data_param.batch_size=10")
     flags.add_state(p)

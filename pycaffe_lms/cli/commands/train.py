@@ -164,6 +164,7 @@ def run(args: argparse.Namespace) -> int:
             fix = "resume with -snapshot alone" if flag == "weights" else "resume with one of them"
             raise UsageError(f"-{flag} and -snapshot exclude each other", fix=fix)
     _refuse_mixed_up(args)
+    devices.check_weights(args.weights)
     flags.lms_config(args)
     args.solver = solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)

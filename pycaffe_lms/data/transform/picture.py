@@ -6,6 +6,7 @@ Colours follow Caffe's rules. A header that claims an absurd size is refused bef
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,21 @@ def read_picture(path: str, *, where: Where, fix: str) -> bytes:
         raise DataError(f"cannot read the picture: {reason}", where=where, fix=fix) from error
 
 
+def require_opencv() -> None:
+    """Raise MissingDependency without OpenCV, which reads picture files: to be said before work begins."""
+    _opencv(Where())
+
+
+def _opencv(where: Where) -> Any:
+    try:
+        import cv2
+    except ImportError:
+        raise MissingDependency("opencv-python-headless", "reading encoded pictures", "'pycaffe-lms[image]'").at(
+            file=where.file
+        ) from None
+    return cv2
+
+
 def decode_picture(
     data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False, sixteen_bits: bool = False
 ) -> np.ndarray:
@@ -37,12 +53,7 @@ def decode_picture(
         sixteen_bits: accept pictures of 16 bits per value too, as uint16.
     Raises: DataError for bytes that are no picture, not 8 bits deep or too large; MissingDependency without OpenCV.
     """
-    try:
-        import cv2
-    except ImportError:
-        raise MissingDependency("opencv-python-headless", "reading encoded pictures", "'pycaffe-lms[image]'").at(
-            file=where.file
-        ) from None
+    cv2 = _opencv(where)
     size = header_size(data)
     if size is not None and size[0] * size[1] * 3 > MAX_PICTURE_VALUES:
         raise DataError(

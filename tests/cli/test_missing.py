@@ -1,0 +1,79 @@
+"""What is missing (a package, a GPU, a file) is said before a net is built or anything is written."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda_available
+from pycaffe_lms.cli.main import main
+from tests.test_classifier import NET
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 1 lr_policy: "fixed" max_iter: 1\n')
+    caffe.Net("net.prototxt", caffe.TEST).save("net.caffemodel")
+    (tmp_path / "cat.png").write_bytes(b"no picture")
+    np.save("cats.npy", np.zeros((1, 6, 6, 3)))
+
+
+def refused(monkeypatch, capsys, argv):
+    """What is said, to a command that must not begin to build a net."""
+    monkeypatch.setattr("pycaffe_lms.net.net.Net.__init__", lambda self, *args, **options: pytest.fail("built a net"))
+    code = main(argv.split())
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "test net.prototxt -weights none.caffemodel",
+        "test net.prototxt -weights net.caffemodel,none.caffemodel",
+        "train solver.prototxt -weights none.caffemodel",
+        "export_onnx net.prototxt -weights none.caffemodel -o x.onnx",
+        "extract_features net.prototxt -weights none.caffemodel prob db 1 lmdb",
+        "classify net.prototxt cats.npy -weights none.caffemodel",
+    ],
+)
+def test_weights(argv, monkeypatch, capsys):
+    if argv.startswith("export_onnx"):
+        pytest.importorskip("onnx")
+    code, said = refused(monkeypatch, capsys, argv)
+    assert code == 1 and "Could not open file none.caffemodel\n  fix: check the path" in said
+
+
+def test_a_picture(monkeypatch, capsys):
+    pytest.importorskip("cv2")
+    code, said = refused(monkeypatch, capsys, "classify net.prototxt none.png -weights net.caffemodel")
+    assert code == 1 and "Could not open file none.png" in said
+
+
+@pytest.mark.parametrize(
+    ("package", "argv", "extra"),
+    [
+        ("cv2", "classify net.prototxt cat.png -weights net.caffemodel", "image"),
+        ("onnx", "export_onnx net.prototxt -weights net.caffemodel -o x.onnx", "onnx"),
+        ("matplotlib", "train solver.prototxt -plot x.png", "plot"),
+        ("tensorboardX", "train solver.prototxt -tensorboard runs", "tensorboard"),
+        ("rich", "train solver.prototxt -progress bar", "progress"),
+        ("pydot", "draw_net net.prototxt x.png", "draw"),
+    ],
+)
+def test_a_package_with_its_pip_line(package, argv, extra, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    code, said = refused(monkeypatch, capsys, argv)
+    assert code == 1 and "which is not installed" in said and f"fix: pip install 'pycaffe-lms[{extra}]'" in said
+
+
+@pytest.mark.parametrize("argv", ["train solver.prototxt -gpu 0", "time net.prototxt -backend cuda"])
+def test_a_gpu(argv, monkeypatch, capsys):
+    if cuda_available():
+        pytest.skip("there is a GPU")
+    code, said = refused(monkeypatch, capsys, argv)
+    assert code == 1 and "error: " in said and "  fix: " in said
