@@ -21,6 +21,7 @@ class IterationLog:
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
+        self._said = ""
         self.iterations = self._since = 0
         self.trained, self._before = Counters(), Counters()
 
@@ -36,12 +37,15 @@ class IterationLog:
             setattr(self.trained, name, getattr(self.trained, name) + getattr(self._runtime.stats, name) - value)
 
     def iterated(self, displays: bool) -> None:
-        """Count an iteration that is over. displays: log a line, unless LMS is off."""
+        """Count an iteration that is over. displays: log a line, unless LMS is off or the last line said the same."""
         self.iterations += 1
         self._since += 1
         if not displays or not self._runtime.active:
             return
-        _log.info(_line(self._runtime, self.trained, self._before, self._since))
+        line = _line(self._runtime, self.trained, self._before, self._since)
+        if line != self._said:
+            _log.info(line)
+            self._said = line
         self._since, self._before = 0, replace(self.trained)
 
     def reset(self) -> None:

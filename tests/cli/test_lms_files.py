@@ -176,3 +176,11 @@ def test_what_fits_without_has_statistics_but_no_plan_to_show(folder):
     assert not (folder / "r.html").exists() and not (folder / "p.txt").exists()
     for file in ("-lms_report r.html", "-lms_plan p.txt"):
         assert any(line.startswith(f"{file}: not written, for nothing is managed") for line in done.log)
+
+
+def test_a_line_that_says_the_same_as_the_last_is_left_out(folder):
+    """From iteration 4 on every iteration copies as much: only changes are logged."""
+    done = _train(folder, "-backend", "sim", "-lms", "1", iterations=12, more="display: 1\n")
+    lines = [m[0] for m in map(LINE.fullmatch, done.log) if m]
+    assert done.code == 0 and sum(", loss = " in line for line in done.log) >= 12
+    assert 1 <= len(lines) < 12 and all(a != b for a, b in zip(lines, lines[1:], strict=False))
