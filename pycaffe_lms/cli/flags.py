@@ -166,8 +166,11 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
             raise UsageError(f"-{name} is missing: {action.help}", fix=f"see {p.prog} --help")
     for name, word in p.words.items():
         if word.required and not getattr(known, name):
-            fix = f"give {name.upper()}, or -{name} {name.upper()}; see {p.prog} --help"
-            raise UsageError(f"{name.upper()} is missing: {word.word.help}", fix=fix)
+            others = [help.name_of(a) for a in p._actions if not a.option_strings and a.nargs is None]
+            said = f"{name.upper()} is missing: {word.word.help}"
+            if others:  # which word is missing is not known
+                said = f"too few words: there must be {' '.join([name.upper(), *others])}"
+            raise UsageError(said, fix=f"give {name.upper()}, or -{name} {name.upper()}; see {p.prog} --help")
     return known
 
 

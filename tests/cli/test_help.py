@@ -118,7 +118,8 @@ def test_caffes_spelling_of_classify():
         (["test", "-weights", "w"], "MODEL is missing: prototxt of the net, whose TEST phase is scored"),
         (["train"], "SOLVER is missing: prototxt of the solver"),
         (["train", "a", "-solver", "b"], "unexpected word 'a'; SOLVER is given as a flag already"),
-        (["classify", "cat.jpg", "-weights", "w"], "MODEL is missing"),
+        (["classify", "cat.jpg", "-weights", "w"], "too few words: there must be MODEL INPUT"),
+        (["draw_net", "net.prototxt"], "too few words: there must be MODEL PICTURE"),
     ],
 )
 def test_slips(argv, said, capsys):

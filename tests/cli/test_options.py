@@ -36,6 +36,13 @@ def test_every_lms_flag_comes_from_a_field(words):
     assert bool(found) == ("--math" in _actions(words))
 
 
+@pytest.mark.parametrize(
+    ("words", "there"), [("train", True), ("time", True), ("test", False), ("extract_features", False)]
+)
+def test_masks_of_a_backward_are_a_flag_only_where_there_is_one(words, there):
+    assert ("--masks" in _actions(words)) == there and "--layout" in _actions(words)
+
+
 @pytest.mark.parametrize("settings", [LMSConfig, Tuning])
 def test_a_flag_is_what_its_field_says(settings):
     actions = _actions("train")
