@@ -47,9 +47,7 @@ def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("plan", __doc__, common=_COMMON)
     p.refused = _REFUSED
-    flags.add_word(
-        p, "model", "prototxt of a net or a solver, or a model of the zoo", required=False
-    )
+    flags.add_word(p, "model", "prototxt of a net or a solver, or a model of the zoo", required=False)
     p.add_argument(
         "--solver",
         default="",

@@ -99,9 +99,7 @@ class NoSignals:
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("train", __doc__, common=_COMMON)
-    flags.add_word(
-        p, "solver", "prototxt of the solver, which names net, rates, tests; or a model of the zoo"
-    )
+    flags.add_word(p, "solver", "prototxt of the solver, which names net, rates, tests; or a model of the zoo")
     p.add_argument(
         "--weights",
         default="",
