@@ -27,7 +27,7 @@ COMMANDS = {
     "time": Command("benchmark a model, layer by layer", "train_val.prototxt -iterations 20 -gpu 0"),
     "benchmark": Command(
         "compare images/s and memory by batch, image size and Large Model Support",
-        "models/resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB",
+        "resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB",
     ),
     "plan": Command(
         "whether a model fits a GPU, how fast it is, what limits it and what to change; needs no GPU",

@@ -112,10 +112,17 @@ def test_the_solver_beside_the_model_says_how_to_update(folder):
     assert (param.iter_size, len(param.test_iter), param.snapshot, param.display) == (1, 0, 0, 0)
 
 
-def test_names_are_folders_in_models(folder, monkeypatch):
-    shutil.copytree(MODELS / "lenet", folder / "models" / "lenet")
+def test_names_of_the_zoo(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert find("lenet", []).net == str(Path("models", "lenet", "train_val.prototxt"))
+    monkeypatch.setenv("PYCAFFE_LMS_CACHE", str(folder / "cache"))
+    assert find("resnet-152", []).shapes(()) == {"data": (32, 3, 224, 224), "label": (32,)}
+    lenet = find("lenet", [])
+    assert lenet.net.startswith(str(folder / "cache")) and lenet.net.endswith("lenet/train_val.prototxt")
+    assert lenet.solver == lenet.net.replace("train_val", "solver")
+    shutil.copytree(MODELS / "lenet", folder / "models" / "lenet")
+    assert find("lenet", []).net == str(Path("models", "lenet", "train_val.prototxt")), "a folder here comes first"
+    with pytest.raises(UsageError, match="resnet-152"):
+        find("resnet-153", [])
 
 
 def test_sizes():
@@ -247,7 +254,9 @@ def test_the_cpu_has_no_memory_to_manage(folder):
 def test_a_model_that_is_not_there(folder, name):
     (folder / "empty").mkdir()
     message, _ = complaint(caffe("benchmark", name, "-backend", "cpu", cwd=folder), 2)
-    assert ("empty has no train_val.prototxt" if name == "empty" else "is no file") in message
+    assert (
+        "empty has no train_val.prototxt" if name == "empty" else "neither a file nor" if name else "is no file"
+    ) in message
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...data.sets.zoo import find_model, model_shapes
 from ...errors import UsageError
 from ...formats.prototxt.parser import Parsed, read_net, read_solver
 from ...layers.sizes import MOST_AXIS
@@ -102,15 +103,19 @@ class Model:
 
 
 def find(text: str, given: Sequence[str]) -> Model:
-    """Return the model that a word of the command line means: a prototxt, a folder, or the name of a folder in models.
+    """Return the model that a word of the command line means: a prototxt, a folder, or a model of the zoo.
 
-    Raises UsageError where there is none. Names of models that come with the package would be found here.
+    Of a folder it is train_dummy.prototxt, where there is one, else train_val.prototxt. Raises UsageError for none.
     """
-    path = next((p for p in (Path(text), Path("models", text)) if p.exists()), None)
-    if path is None or not text:
+    path = Path(text)
+    if not text or not path.exists():
+        path = Path(find_model(text))
+        if text and "/" not in text and path.exists():  # a name: which of its nets is chosen below
+            path = path.parent
+    if not text or not path.exists():
         raise UsageError(
-            f"{text[:200]!r} is no file, and no folder here or in models",
-            fix="give a net's prototxt, or a folder with train_val.prototxt, such as models/resnet-50",
+            f"{text[:200]!r} is no file, folder or model of the zoo",
+            fix="give a net's prototxt, a folder with train_val.prototxt, or a name that `pycaffe-lms zoo` lists",
         )
     if path.is_dir():
         net = next((path / name for name in _NETS if (path / name).is_file()), None)
@@ -119,7 +124,7 @@ def find(text: str, given: Sequence[str]) -> Model:
         path = net
     dummy = ("solver_dummy.prototxt",) if path.stem.endswith("dummy") else ()
     solver = next((p for p in map(path.with_name, (*dummy, "solver.prototxt")) if p.is_file() and p != path), "")
-    return Model(str(path), str(solver), tuple(given))
+    return Model(str(path), str(solver), tuple(given or model_shapes(text, str(path))))
 
 
 def parse_image(text: str) -> tuple[int, ...]:

@@ -31,7 +31,9 @@ _UNLIMITED = 1 << 46  # bytes
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("benchmark", __doc__, common="batch image lms budget iterations json plot gpu backend math")
-    p.add_argument("model", metavar="MODEL", help="net prototxt, or a folder with one, such as models/resnet-152")
+    p.add_argument(
+        "model", metavar="MODEL", help="net prototxt, a folder with one, or a model of the zoo, such as resnet-152"
+    )
     p.add_argument("--batch", default="", metavar="N,..", help="images per iteration (default: as the net says)")
     p.add_argument(
         "--image",

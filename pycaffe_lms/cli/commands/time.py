@@ -11,6 +11,7 @@ from typing import Any
 
 from ...backend import cuda
 from ...backend.device import Device
+from ...data.sets.zoo import find_model
 from ...errors import UsageError, human_bytes
 from ...net.net import Net
 from ...net.program.costs import layer_bytes, step_flops
@@ -18,7 +19,7 @@ from ...net.program.steps import LayerStep, node_of
 from .. import devices, flags, overrides
 from ..synthetic import Synthetic, add_shape
 from ..views import profile, roofline, time_table
-from ..zoo_names import net_with_shapes
+from ..zoo_names import net_with_data
 
 _log = logging.getLogger(__name__)
 _TRIES = 3  # iterations in a row whose shapes may change
@@ -82,9 +83,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     device = devices.choose(args, flags.lms_config(args))
     limits = _limits(device)  # before the net takes memory
-    args.model, given = net_with_shapes(args.model, args.shape)
-    synthetic = Synthetic(given) if given else None
-    net = devices.build_net(args, flags.PHASES[args.phase], device=device, synthetic=synthetic)
+    phase = flags.PHASES[args.phase]
+    args.model = find_model(args.model) if args.shape else net_with_data(args.model, phase)
+    net = devices.build_net(args, phase, device=device, synthetic=Synthetic(args.shape))
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from ...data.sets.zoo import find_model
 from ...errors import UsageError, human_bytes
 from ...parallel.launch import Rank
 from ...proto.caffe_pb2 import SolverParameter
@@ -164,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_mixed_up(args)
     devices.check_weights(args.weights)
     flags.lms_config(args)
-    args.solver = solver_to_train(args.solver)
+    args.solver = find_model(args.solver, "solver", here=True) if args.shape else solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
     if len(numbers) > 1:
         code = ranks.launch(run_rank, args, numbers)
