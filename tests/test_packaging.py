@@ -50,7 +50,7 @@ def test_the_version_is_one():
 def test_the_extra_all_holds_every_other_but_cuda():
     own, *others = EXTRAS["all"]
     listed = set(re.fullmatch(r"pycaffe-lms\[([\w,]+)\]", own)[1].split(","))
-    assert listed == set(EXTRAS) - CUDA - {"all", "cpu", "test", "leveldb"}
+    assert listed == set(EXTRAS) - CUDA - {"all", "cpu", "docs", "test", "leveldb"}
     assert [parts(r)[:2] for r in others] == [parts(r)[:2] for r in EXTRAS["leveldb"]]
     assert "pycaffe-lms[all]" in EXTRAS["test"]
 
@@ -110,7 +110,7 @@ def test_the_recipe_requires_what_pyproject_requires():
     optional = {
         conda(r)
         for name, extra in EXTRAS.items()
-        if name not in {"all", "cpu", "test", "cuda13", "multigpu13"}
+        if name not in {"all", "cpu", "docs", "test", "cuda13", "multigpu13"}
         for r in extra
         if not r.startswith("nvidia-cudnn-frontend")  # conda-forge has no package of its Python part
     }

@@ -111,7 +111,7 @@ def test_random_nets(seed, memory_counts, monkeypatch):
         s = solver(text, make(), lms)
         assert train(s, 3) == expected, place
         if place == "sim" and memory_counts:
-            assert arena(s) <= arena(without_views)
+            assert arena(s) <= arena(without_views) + s.runtime.device.page  # a view may cost the rest of a page
 
 
 def arena(s: SGDSolver) -> int:
