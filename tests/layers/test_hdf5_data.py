@@ -129,6 +129,19 @@ def test_a_resumed_solver_equals_an_uninterrupted_one(place, source, tmp_path):
             solver.close()
 
 
+def test_random_seed_decides_the_order(source):
+    """Caffe shuffles by a generator that random_seed does not set."""
+    orders = []
+    for seed in (3, 3, 4):
+        solver = make(_net(source), random_seed=seed)
+        orders.append([])
+        for _ in range(2):
+            solver.step(1)
+            orders[-1] += solver.net.blobs["y"].read_data().tolist()
+        solver.close()
+    assert orders[0] == orders[1] != orders[2]
+
+
 OUTPUT = (
     'layer { name: "out" type: "HDF5Output" bottom: "ip" bottom: "y" hdf5_output_param { file_name: "OUT_SOURCE" } }\n'
 )

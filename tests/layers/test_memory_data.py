@@ -207,10 +207,12 @@ NET = DATA + inner() + 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip
 
 def test_pycaffe_sets_arrays():
     net = PycaffeNet(parse_net(NET).message)
+    assert net.blobs["label"].data.shape == (2,)  # in Caffe (2,), and (2, 1, 1, 1) from the first forward on
     data, labels = some(4)
     net.set_input_arrays(data, labels)
     assert net.forward()["loss"] > 0
     np.testing.assert_array_equal(net.blobs["x"].data, data[:2])
+    assert net.blobs["label"].data.shape == (2,)
     net.layers[0].set_batch_size(4)
     net.forward()
     np.testing.assert_array_equal(net.blobs["x"].data, data)

@@ -56,7 +56,15 @@ def test_both_spellings_give_the_same_numbers(kind, one, other):
         ("Im2col", "convolution_param", "kernel_size: 3"),
     ],
 )
-@pytest.mark.parametrize("one, both", [("stride_h: 2", "stride_h: 2 stride_w: 1"), ("pad_w: 1", "pad_h: 0 pad_w: 1")])
+@pytest.mark.parametrize(
+    "one, both",
+    [
+        ("stride_h: 2", "stride_h: 2 stride_w: 1"),
+        ("stride_w: 2", "stride_h: 1 stride_w: 2"),
+        ("pad_h: 1", "pad_h: 1 pad_w: 0"),
+        ("pad_w: 1", "pad_h: 0 pad_w: 1"),
+    ],
+)
 def test_a_missing_partner_counts_as_not_given(kind, message, more, one, both):
     """As in Caffe for a pad, whose default is 0. For a stride Caffe takes 0, too, and divides by it."""
     a, b = (Run(Case(kind, f"{message} {{ {more} {text} }}", _SHAPE)).forward()[0] for text in (one, both))

@@ -298,7 +298,7 @@ def test_after_a_failure_values_are_at_homes_of_their_own(fail_at):
             mine, theirs = (m.host_array((m.nbytes,), "uint8") for m in (memory, other) if m.ask(_READ) is None)
             compared += 1
             assert mine.tobytes() == theirs.tobytes(), memory.name
-    assert compared > 3
+    assert compared > 3 and (updated or fail_at < 23)  # near the end some parameters were updated
 
 
 def test_too_little_host_memory_is_said_before_anything_is_taken():

@@ -112,6 +112,9 @@ def test_loss_weights():
     assert weights(loss("a", text="loss_weight: 0")) == [0]
     assert weights(loss("a", "loss prob")) == [1, 0]
     assert weights(loss("a", "loss prob", text="loss_weight: 2 loss_weight: 0")) == [2, 0]
+    matrix = inputs(data=(2, 3), label=(2,), matrix=(1, 1, 3, 3)) + ip("a", "data", 3)
+    infogain = graph(matrix + layer("i", "InfogainLoss", "a label matrix", "loss prob"))
+    assert [infogain.values[t].loss_weight for t in infogain.nodes[-1].tops] == [1, 0]
     assert weights(layer("acc", "Accuracy", "a label")) == [0]
     assert weights(relu("r", "a", "b", "loss_weight: 3")) == [3]
     _refused(head + relu("r", "a", "b", "loss_weight: 1 loss_weight: 2"), LayerParamError, "loss_weight", 4, "r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,8 @@ from pycaffe_lms.errors import DeviceError, GraphError, LostRank, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.parallel.data_parallel import LAG, DataParallel
+from pycaffe_lms.parallel.host import HostCommunicator
+from pycaffe_lms.pycaffe.classes import SGDSolver
 from pycaffe_lms.solvers.base import NONE, STOP
 
 from ..lms.nets import solver_text as make_text
@@ -154,6 +157,35 @@ def test_ranks_draw_their_own_records_and_begin_with_the_roots_weights():
     (mine, same, first), (theirs, also, second) = in_threads(2, work)
     assert mine != theirs and same == also == mine
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("layer_wise", [False, True], ids=["add_callback alone", "after_backward too"])
+def test_joined_from_python_gradients_are_averaged_once_an_iteration(tmp_path, layer_wise):
+    """In Caffe add_callback alone averages nothing where the file asks for sums layer by layer, and passes of an
+    iteration are summed one by one."""
+
+    def work(rank, path, text):
+        solver = rank_solver(text, rank, 2)
+        communicator = HostCommunicator(solver.net.device, path, 2, rank)
+        sums, add = [], communicator.sum
+        communicator.sum = lambda arrays: (sums.append(len(arrays)), add(arrays))
+        parallel = DataParallel(solver, communicator)
+        parallel.bcast()
+        SGDSolver.add_callback(solver, parallel)
+        if layer_wise:
+            solver.net.after_backward(parallel)
+        solver.step(ITERATIONS)
+        found = bits(solver)
+        parallel.close()
+        return found, sum(sums)
+
+    for passes in (1, 2):
+        fields = {"iter_size": passes, "layer_wise_reduce": "true"}
+        expected = alone(solver_text(rows(tmp_path, 8) + LAYERS, **fields))
+        text = solver_text(rows(tmp_path, 4) + LAYERS, **fields)
+        for found, summed in in_threads(2, partial(work, text=text)):
+            close_to(found, expected)
+            assert summed == 6 * ITERATIONS  # a weight and a bias of three layers
 
 
 def test_parameters_that_are_shared_are_summed_once(tmp_path):

@@ -61,6 +61,40 @@ def test_histories_in_caffes_order(kind, form, tmp_path, fed):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", TYPES)
+def test_of_a_parameter_that_does_not_learn_no_history_moves_it(kind, form, tmp_path):
+    """Its histories in a file are zeros; what another program wrote there does not move it, as it would in Caffe."""
+    if form == "HDF5":
+        h5py = pytest.importorskip("h5py")
+    net = GAUSSIAN + inner(params="param { lr_mult: 0 } param { }") + loss()
+    options = TYPES[kind][0] | {"snapshot_prefix": f'"{tmp_path}/s"', "snapshot_format": form}
+    solver = make(net, type=f'"{kind}"', **options)
+    solver.step(2)
+    solver.snapshot()
+    path = tmp_path / f"s_iter_2.solverstate{FORMATS[form]}"
+    slots = updates.HISTORIES[kind.lower()]
+    found = histories(path)
+    assert len(found) == 2 * slots
+    assert [h.any() for h in found] == [False, True] * slots
+    if form == "HDF5":
+        with h5py.File(path, "r+") as file:
+            for k in range(0, 2 * slots, 2):
+                file[f"history/{k}"][...] = 1
+    else:
+        state = SolverState.FromString(path.read_bytes())
+        for history in state.history[::2]:
+            history.data[:] = [1] * len(history.data)
+        plain_state = SolverState(iter=state.iter, learned_net=state.learned_net, history=state.history)
+        path.write_bytes(plain_state.SerializeToString())  # without the digest that our files end with
+    resumed = make(net, type=f'"{kind}"', **options)
+    resumed.restore(path)
+    weight = resumed.net.params["ip"][0].read_data().copy()
+    for one in (solver, resumed):
+        one.step(3)
+        np.testing.assert_array_equal(one.net.params["ip"][0].read_data(), weight)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_state_that_another_program_wrote(kind, form, tmp_path, fed):
     """Training continues as if uninterrupted, except for what only our files hold."""
     whole = fit(kind)
