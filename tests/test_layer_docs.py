@@ -30,6 +30,18 @@ def test_every_type_and_field_has_a_place(gen_layer_docs):
             assert f"| `{message}` | number | type | default |" in text
 
 
+def test_the_contents_link_every_type_to_its_heading():
+    """Types of one layer class share a heading, which has Caffe's own name where there is one."""
+    text = (ROOT / "docs" / "layers.md").read_text()
+    number, listed = re.search(r"^(\d+) types: (.*)\.$", text, re.M).groups()
+    links = dict(re.findall(r"\[(\w+)\]\(#(\w+)\)", listed))
+    headings = {name.lower(): name for name in re.findall(r"^## (\w+)$", text, re.M)}
+    assert int(number) == len(links) == len(LAYERS) and set(links) == set(LAYERS)
+    for name, anchor in links.items():
+        assert LAYERS[headings[anchor]] is LAYERS[name]
+    assert links["Pooling"] == links["NdPooling"] == "pooling" and links["NdConvolution"] == "convolution"
+
+
 def test_check_writes_nothing(gen_layer_docs, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gen_layer_docs, "FILE", tmp_path / "docs" / "layers.md")
     assert gen_layer_docs.main(["--check"]) == 1

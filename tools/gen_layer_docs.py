@@ -46,10 +46,10 @@ def text() -> str:
     """The whole file."""
     layer_class("ReLU")  # registers every type
     names: dict[type, list[str]] = {}
-    for name, cls in sorted(LAYERS.items()):
-        names.setdefault(cls, []).append(name)
+    for name, cls in sorted(LAYERS.items(), key=lambda item: (item[0] not in V1_TYPES.values(), item[0])):
+        names.setdefault(cls, []).append(name)  # Caffe's own name first: Pooling, NdPooling
     sections = [_section(cls, types) for cls, types in sorted(names.items(), key=lambda item: item[1])]
-    contents = ", ".join(f"[{types[0]}](#{types[0].lower()})" for types in sorted(names.values()))
+    contents = ", ".join(f"[{name}](#{names[cls][0].lower()})" for name, cls in sorted(LAYERS.items()))
     for message in sorted(MESSAGES):
         readers = [name for name, cls in sorted(LAYERS.items()) if message in messages_of(cls)]
         if readers and _home(message) is None:

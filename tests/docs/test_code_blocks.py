@@ -51,6 +51,21 @@ def test_every_block_has_a_language(page):
 def test_blocks_run(page, tmp_path):
     done = run(page, to_run(page, long=False), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
+    for line in said_by_plan(page):
+        assert line in done.stdout, f"{name_of(page)} shows a line that `plan` does not print: {line}"
+
+
+def said_by_plan(page: Path) -> list[str]:
+    """The lines of text blocks that stand behind a command of `plan` which is run."""
+    blocks = blocks_of(page)
+    pairs = [(a, b) for a, b in zip(blocks, blocks[1:], strict=False) if a in to_run(page, long=False)]
+    shown = [b.text for a, b in pairs if a.text.startswith("pycaffe-lms plan ") and b.language == "text"]
+    return [line for text in shown for line in text.splitlines()]
+
+
+def test_lines_of_plan_are_looked_at():
+    [page] = [page for page in BY_HAND if page.name == "4_larger_than_memory.md"]
+    assert [line.split()[0] for line in said_by_plan(page)] == ["FITS", "FITS", "device", "without", "with"]
 
 
 @pytest.mark.thorough

@@ -11,6 +11,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.layers.registry import LAYERS, layer_class
+from pycaffe_lms.lms.config import AUTO_BYTES
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
 from pycaffe_lms.solvers.lr_policy import USES, learning_rate
 
@@ -97,6 +98,51 @@ def test_what_to_expect_is_what_was_measured():
     assert len(ratios) > 20 and all(0.895 <= ratio <= 1.105 for ratio in ratios)
 
 
+def test_sixteen_bits_cost_what_was_measured():
+    """docs/lms.md and the ratios of docs/speed.md, against its table and its line about -math bf16."""
+    words = " ".join((DOCS / "speed.md").read_text().split())
+    (ms50, gib50, ms152, gib152, *ratios) = re.search(
+        r"ResNet-50 at batch 256 ([\d.]+) ms and ([\d.]+) GiB, ResNet-152 ([\d.]+) ms and ([\d.]+) GiB: "
+        r"([\d.]+) and ([\d.]+) of the time above, and ([\d.]+) of the memory",
+        words,
+    ).groups()
+    of32 = {r[0]: (r[2], r[5]) for r in _rows(13) if r[1] == "256"}
+    said = " ".join((DOCS / "lms.md").read_text().split())
+    ms, gib = of32["resnet-50"]
+    assert f"batch 256: {ms} ms and {gib} GiB with `tf32`, {ms50} ms and {gib50} GiB with `bf16`" in said
+    found = [float(a) / float(b) for a, b in ((ms50, ms), (ms152, of32["resnet-152"][0]))]
+    assert [f"{r:.2f}" for r in found] == ratios[:2]
+    for memory, model in ((gib50, "resnet-50"), (gib152, "resnet-152")):
+        assert float(memory) / float(of32[model][1]) == pytest.approx(float(ratios[2]), abs=0.01)
+
+
+def test_ratios_of_speed_are_those_of_their_cells():
+    """Columns `ours / it` and `ratio`: of the two times before, to the digits that these have."""
+
+    def near(ratio, a, b):
+        digits = [0.5 * 10.0 ** -len(x.partition(".")[2]) for x in (a, b)]
+        low, high = (float(a) - digits[0]) / (float(b) + digits[1]), (float(a) + digits[0]) / (float(b) - digits[1])
+        assert low - 0.0051 <= float(ratio) <= high + 0.0051, (ratio, a, b)
+
+    incore = [r for r in _rows(13) if r[1].isdigit()]
+    predicted = [r for r in _rows(6) if r[2].startswith(("in core", "`-lms"))]
+    cpu = [r for r in _rows(5) if r[0].startswith(("AlexNet", "GoogLeNet", "ResNet"))]
+    assert len(incore) >= 6 and len(predicted) >= 20 and len(cpu) == 6
+    for r in incore:
+        for its, ratio in ((6, 7), (8, 9), (11, 12)):
+            near(r[ratio], r[2], r[its])
+        near(r[3], str(1000 * int(r[1])), r[2])
+    for r in predicted:
+        near(r[5], r[4], r[3])
+    for r in cpu:
+        near(r[3], r[1], r[2])
+
+
+def test_what_auto_never_manages_is_said():
+    for page in ("lms.md", "lms_first_steps.md"):
+        assert f"at most {AUTO_BYTES >> 10} KiB always stay on the" in (DOCS / page).read_text(), page
+
+
 def test_supported_lists_every_layer_once():
     layer_class("ReLU")  # registers every type
     text = (DOCS / "supported.md").read_text().partition("\n## Everything else")[0]
@@ -127,23 +173,46 @@ def test_every_extra_is_on_the_page_of_installation():
         assert f"`{extra}`" in text, extra
 
 
+_READERS = ("os.getenv", *(f"os.environ.{method}" for method in ("get", "setdefault", "pop")))
+
+
 def _read(tree: ast.AST) -> set[str]:
     """Names that a module reads from os.environ: literals, and constants of the module."""
-    constants = {
-        target.id: node.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    found = set()
+    values: dict[str, list[ast.expr]] = {}  # of a name: what is assigned to it, and what a loop lets it run over
+    asked: list[ast.expr] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "getenv"):
-            where = ast.unparse(node.func)
-            if "environ" in where or where == "os.getenv":
-                name = node.args[0]
-                found.add(name.value if isinstance(name, ast.Constant) else constants.get(ast.unparse(name)))
-    return found - {None}
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                values.setdefault(ast.unparse(target), []).append(node.value)
+        elif isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.iter, ast.Tuple):
+            values.setdefault(ast.unparse(node.target), []).extend(node.iter.elts)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _READERS:
+            asked.append(node.args[0])
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            asked.append(node.slice)
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "os.environ":
+            asked.append(node.left)
+    found, seen = set(), set()
+    while asked:
+        name = asked.pop()
+        if isinstance(name, ast.Constant):
+            found.add(name.value)
+        elif (text := ast.unparse(name)) not in seen:
+            seen.add(text)
+            asked += values.get(text, [])
+    return {name for name in found if isinstance(name, str)}
+
+
+def test_every_way_to_read_a_variable_is_seen():
+    text = """
+NAME = "A"
+os.environ.get(NAME), os.getenv("B"), os.environ["C"], "D" in os.environ, os.environ.setdefault("E", "")
+any(v in os.environ for v in (NAME, "F"))
+for w in ("G", "H"):
+    os.environ.pop(w)
+d.get("I"), d["J"]
+"""
+    assert _read(ast.parse(text)) == set("ABCDEFGH")
 
 
 def test_every_environment_variable_is_on_its_page():
@@ -151,7 +220,7 @@ def test_every_environment_variable_is_on_its_page():
     files = [*Path(ROOT, "pycaffe_lms").rglob("*.py"), *Path(ROOT, "tests").rglob("*.py")]
     read = set().union(*(_read(ast.parse(file.read_text())) for file in files))
     assert {"PYCAFFE_LMS_ONEDNN", "PYCAFFE_LMS_CACHE", "OMP_NUM_THREADS", "PYCAFFE_LMS_SEED"} <= read
-    for name in read:
+    for name in read - {"PATH"}:  # tests put commands there
         assert f"`{name}`" in text, name
     for name in re.findall(r"`(PYCAFFE_LMS_\w+)`", text):
         assert name in read, name
