@@ -138,6 +138,23 @@ def test_ratios_of_speed_are_those_of_their_cells():
         near(r[3], r[1], r[2])
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", ["", "-lms_split 64", "-lms_split 64 -lms_split_outputs 16"])
+def test_least_budgets_of_vgg_are_those_of_plan(flags, capsys):
+    """The table of docs/lms.md: figures, and the step that sets each."""
+    from pycaffe_lms.cli.main import main
+
+    row = f"`{flags}`" if flags else "layers whole"
+    budget, step, layer = re.search(
+        rf"^\| {re.escape(row)} \| (\d+) \| (\w+) of `(\w+)`", (DOCS / "lms.md").read_text(), re.MULTILINE
+    ).groups()
+    model = str(ROOT / "models" / "vgg-16" / "train_val.prototxt")
+    argv = ["plan", "-model", model, "-shape", "data=64,3,224,224", "-lms", "auto", "-cache", "off", *flags.split()]
+    assert main(argv) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf'^Least budget .*-lms_budget {budget}MB\n  set by the {step} of "{layer}\b', said, re.MULTILINE)
+
+
 def test_what_auto_never_manages_is_said():
     for page in ("lms.md", "lms_first_steps.md"):
         assert f"at most {AUTO_BYTES >> 10} KiB always stay on the" in (DOCS / page).read_text(), page
