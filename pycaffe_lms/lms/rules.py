@@ -93,6 +93,8 @@ class SearchBudget:
         split_slow: a split backward is tried for a plan that takes more than so many times the seconds of its steps.
         params_share: share of the device; parameters, gradients and history that take less stay on it if they leave
             what the largest step needs.
+        page_waste_parts: a buffer lies in pages if its last page wastes at most one of so many parts of it.
+        least_page_waste_parts: the same where memory is to be as small as can be: without a limit, and on demand.
         few_pages: pages; an arena of fewer is contiguous.
         replan: a new plan replaces the old one if it is predicted to take at most this share of its time.
     """
@@ -122,6 +124,8 @@ class SearchBudget:
     ahead_factor: float = 0.94
     split_slow: float = 1.15
     params_share: float = 0.4
+    page_waste_parts: int = 2
+    least_page_waste_parts: int = 8
     few_pages: int = 16
     replan: float = 0.995
 

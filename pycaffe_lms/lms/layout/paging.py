@@ -45,20 +45,22 @@ class Paging:
         return not set(self.pages.get(one, ())).isdisjoint(self.pages.get(other, ()))
 
 
-def pages_of(nbytes: int, page: int) -> int:
-    """Return the pages that a buffer of `nbytes` takes; 0, outside of pages, if half as many bytes would be wasted."""
+def pages_of(nbytes: int, page: int, waste: int = SEARCH.least_page_waste_parts) -> int:
+    """Return the pages that a buffer of `nbytes` takes; 0, outside of pages, if more than 1/`waste` would be wasted."""
     count = -(-nbytes // page)
-    return count if 2 * (count * page - nbytes) <= nbytes else 0
+    return count if (count * page - nbytes) * waste <= nbytes else 0
 
 
-def taken_bytes(nbytes: int, page: int | None) -> int:
+def taken_bytes(nbytes: int, page: int | None, waste: int = SEARCH.least_page_waste_parts) -> int:
     """Return the bytes of device memory that a buffer of `nbytes` takes. page: bytes of a page; None: no paging."""
-    return nbytes if page is None else pages_of(nbytes, page) * page or nbytes
+    return nbytes if page is None else pages_of(nbytes, page, waste) * page or nbytes
 
 
-def _by_size(lives: Sequence[Lifetime], page: int) -> tuple[list[int], list[tuple[int, int]]]:
+def _by_size(
+    lives: Sequence[Lifetime], page: int, waste: int = SEARCH.least_page_waste_parts
+) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the indices of lifetimes outside of pages, and (index, pages) of the others."""
-    pages = [pages_of(life.size, page) for life in lives]
+    pages = [pages_of(life.size, page, waste) for life in lives]
     return [i for i, n in enumerate(pages) if not n], [(i, n) for i, n in enumerate(pages) if n]
 
 
@@ -106,7 +108,7 @@ def paged_within(
         The lifetimes and their packing, or the number of missing bytes.
     """
     ties, lives = ties or {}, [s.must for s in stretches]
-    small, large = _by_size(lives, page)
+    small, large = _by_size(lives, page, search.page_waste_parts)
     load = _load(lives, large)
     most = int(load.max(initial=0))
     pages_left = limit // page - most

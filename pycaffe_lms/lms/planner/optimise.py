@@ -66,7 +66,7 @@ def optimise(
     constraints = constraints or Constraints()
     can = RematCandidates(program, remats, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
-    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
+    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
     problem = _Problem(
         program,
         buffers,
