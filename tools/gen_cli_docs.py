@@ -105,7 +105,9 @@ def _flag(p: argparse.ArgumentParser, action: argparse.Action, group: str) -> Fl
         choices=choices,
         default=str(action.default) if shown else "",
         help=(action.help or "") % {**vars(action), "prog": p.prog},
-        required=action.required if not positional else action.nargs not in ("?", "*"),
+        required=(
+            action.required if not positional else action.nargs not in ("?", "*") or getattr(action, "needed", False)
+        ),
         group=group,
     )
 

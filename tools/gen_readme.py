@@ -51,7 +51,8 @@ def flags() -> str:
     known = {flag.name: flag for flag in section("train", module_of("train").build_parser()).flags}
     lines = ["| flag of `train` | what it does |", "|---|---|"]
     for name in FLAGS:
-        value, text = known[name].value.replace("|", "\\|"), known[name].help.replace("|", "\\|")
+        said = known.get(name.upper(), known[name]).help  # of a word that may be a flag, the word's
+        value, text = known[name].value.replace("|", "\\|"), said.replace("|", "\\|")
         lines.append(f"| `-{name} {value}` | {text} |")
     return "\n".join(lines)
 

@@ -37,7 +37,7 @@ def folder(tmp_path):
 def _cases(folder, *words):
     """The cases of a command, in its order."""
     args = parse(benchmark.build_parser(), [str(folder), "-warmup", "1", "-iterations", "3", *words])
-    return list(benchmark._cases(find(args.model, args.shape), args))
+    return list(benchmark._cases(find(args.model, args.shape, args.set), args))
 
 
 # -- what is counted ---------------------------------------------------------------------------------------------------
@@ -123,6 +123,13 @@ def test_names_of_the_zoo(folder, monkeypatch):
     assert find("lenet", []).net == str(Path("models", "lenet", "train_val.prototxt")), "a folder here comes first"
     with pytest.raises(UsageError, match="resnet-152"):
         find("resnet-153", [])
+
+
+def test_set_changes_the_net_that_is_measured(folder):
+    (case,) = _cases(folder, "-batch", "6", "-backend", "cpu", "-set", "layer.ip.inner_product_param.num_output=7")
+    solver = measure.build(case, get_device("cpu"))
+    assert solver.net.params["ip"][0].data.shape[0] == 7
+    solver.close()
 
 
 def test_sizes():
@@ -250,13 +257,20 @@ def test_the_cpu_has_no_memory_to_manage(folder):
         assert "the CPU has no device memory" in message and "-backend sim" in fix
 
 
-@pytest.mark.parametrize("name", ["nothing", "", "empty"])
-def test_a_model_that_is_not_there(folder, name):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", '"nothing" is neither a file nor a model of the zoo'),
+        ("resnet152", "did you mean resnet-152"),
+        ("nothing.prototxt", "'nothing.prototxt' is no file"),
+        ("", "MODEL is missing"),
+        ("empty", "empty has no train_val.prototxt"),
+    ],
+)
+def test_a_model_that_is_not_there(folder, name, said):
     (folder / "empty").mkdir()
     message, _ = complaint(caffe("benchmark", name, "-backend", "cpu", cwd=folder), 2)
-    assert (
-        "empty has no train_val.prototxt" if name == "empty" else "neither a file nor" if name else "is no file"
-    ) in message
+    assert said in message
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ def test_defaults_in_help_are_the_flags_own(words):
         ("test", "model", ["-weights", "w"]),
         ("time", "model", []),
         ("plan", "model", []),
+        ("benchmark", "model", []),
         ("summarize", "model", []),
         ("draw_net", "model", ["net.png"]),
         ("export_onnx", "model", ["-weights", "w", "-o", "f"]),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...data.sets.zoo import find_model, model_shapes
 from ...errors import UsageError
+from ...formats.prototxt.overrides import override_net
 from ...formats.prototxt.parser import Parsed, read_net, read_solver
 from ...layers.sizes import MOST_AXIS
 from ...proto.caffe_pb2 import TRAIN, LayerParameter, NetParameter, SolverParameter
@@ -32,15 +33,17 @@ class Model:
         net: path of its prototxt.
         solver: path of the solver beside it; "": none, SGD with momentum.
         given: each -shape.
+        changes: each -set.
     """
 
     net: str
     solver: str
     given: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def parsed(self) -> Parsed[NetParameter]:
-        """Return the net as its file has it."""
-        return read_net(self.net)
+        """Return the net as its file has it, with what -set changes."""
+        return override_net(read_net(self.net), self.changes)
 
     def solver_param(self) -> SolverParameter:
         """Return the solver's type and rates, for iterations of one batch each and nothing beside them: no tests,
@@ -102,7 +105,7 @@ class Model:
         return (_batch_size(layer), _COLOURS, crop, crop) if crop else None
 
 
-def find(text: str, given: Sequence[str]) -> Model:
+def find(text: str, given: Sequence[str], changes: Sequence[str] = ()) -> Model:
     """Return the model that a word of the command line means: a prototxt, a folder, or a model of the zoo.
 
     Of a folder it is train_dummy.prototxt, where there is one, else train_val.prototxt. Raises UsageError for none.
@@ -124,7 +127,7 @@ def find(text: str, given: Sequence[str]) -> Model:
         path = net
     dummy = ("solver_dummy.prototxt",) if path.stem.endswith("dummy") else ()
     solver = next((p for p in map(path.with_name, (*dummy, "solver.prototxt")) if p.is_file() and p != path), "")
-    return Model(str(path), str(solver), tuple(given or model_shapes(text, str(path))))
+    return Model(str(path), str(solver), tuple(given or model_shapes(text, str(path))), tuple(changes))
 
 
 def parse_image(text: str) -> tuple[int, ...]:

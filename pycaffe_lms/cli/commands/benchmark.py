@@ -16,7 +16,7 @@ from ...errors import CaffeError, OutOfDeviceMemory, UsageError, human_bytes
 from ...formats.atomic import atomic_write
 from ...lms.config import LMSConfig
 from ...options import options_of
-from .. import flags
+from .. import flags, overrides
 from ..bench import table
 from ..bench.measure import Case, Row, measured, needed, nets_of
 from ..bench.model import Model, find, parse_image, resized
@@ -30,9 +30,9 @@ _UNLIMITED = 1 << 46  # bytes
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("benchmark", __doc__, common="batch image lms budget iterations json plot gpu backend math")
-    p.add_argument(
-        "model", metavar="MODEL", help="net prototxt, a folder with one, or a model of the zoo, such as resnet-152"
+    p = flags.parser("benchmark", __doc__, common="batch image lms budget iterations json plot set gpu backend math")
+    flags.add_word(
+        p, "model", "net prototxt, a folder with one, or a model of the zoo, such as resnet-152", value="MODEL"
     )
     p.add_argument("--batch", default="", metavar="N,..", help="images per iteration (default: as the net says)")
     p.add_argument(
@@ -53,7 +53,7 @@ def build_parser() -> flags.Parser:
         default=None,
         metavar="LIST",
         help="settings of Large Model Support to compare: off, KB of the smallest buffer that is managed, auto "
-        "(default: off,1000,auto; on the CPU off)",
+        "(default: off,1000,auto, or off on the CPU)",
     )
     p.add_argument(
         "--budget", "--lms_budget", default=None, metavar="SIZE", help="hard limit of device memory, such as 16GB"
@@ -68,6 +68,7 @@ def build_parser() -> flags.Parser:
     )
     p.add_argument("--json", default="", metavar="FILE", help="write all numbers")
     p.add_argument("--plot", default="", metavar="FILE.png", help="draw images/s and memory as a picture, too")
+    overrides.add_set(p, "the net", "layer.fc8.inner_product_param.num_output=10")
     flags.add_tuning(p, pack="on")
     flags.add_device(p, without=("threshold_kb", "budget"))
     return p
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-iterations must be 1 or more, -warmup 0 or more", fix="for example -iterations 10")
     flags.check_place(args.json, "-json")
     table.check_plot(args.plot)
-    model = find(args.model, args.shape)
+    model = find(args.model, args.shape, args.set)
     cases = list(_cases(model, args))
     for case in dict((case.shapes, case) for case in cases).values():
         _check(case)

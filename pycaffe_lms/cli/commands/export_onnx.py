@@ -24,7 +24,7 @@ layers that have no faithful counterpart is refused, and all of them are named. 
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("export_onnx", _ABOUT)
-    flags.add_word(p, "model", "deploy prototxt of the net")
+    flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo")
     p.add_argument(
         "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
     )

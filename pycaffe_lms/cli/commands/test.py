@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("test", __doc__, common="weights iterations set gpu backend lms lms_budget math")
-    flags.add_word(p, "model", "prototxt of the net, whose TEST phase is scored")
+    flags.add_word(p, "model", "prototxt of the net, whose TEST phase is scored, or a model of the zoo")
     p.add_argument(
         "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
     )

@@ -51,7 +51,7 @@ class _Clock:
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("time", __doc__, common="iterations phase set profile gpu backend lms lms_budget math")
-    flags.add_word(p, "model", "prototxt of the net to be timed")
+    flags.add_word(p, "model", "prototxt of the net to be timed, or a model of the zoo")
     p.add_argument(
         "--weights", default="", metavar="FILES", help="accepted for compatibility; timing does not depend on values"
     )

@@ -27,7 +27,9 @@ _HEAD = ("model", "parameters", "forward", "batch", "memory", "least", "what for
 def build_parser() -> flags.Parser:
     """Return the parser."""
     p = flags.parser("zoo", _ABOUT)
-    p.add_argument("action", nargs="?", choices=("list", "get"), default="list", help="list (default) or get")
+    p.add_argument(
+        "action", nargs="?", metavar="ACTION", choices=("list", "get"), default="list", help="list (default) or get"
+    )
     p.add_argument("names", nargs="*", metavar="NAME", help="which models to get")
     p.add_argument(
         "--out",
