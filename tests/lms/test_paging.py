@@ -62,9 +62,10 @@ def test_no_more_pages_than_are_alive_at_once(seed):
 
 
 def test_what_lies_in_pages():
-    """Where the last page wastes at most half of the size."""
-    sizes = {10: 0, 666: 0, 667: 1, 1000: 1, 1001: 0, 1333: 0, 1334: 2, 1777: 2, 2001: 3, 7112: 8, 8001: 9}
+    """Where the last page wastes at most an eighth of the size, or as much as is asked for."""
+    sizes = {10: 0, 888: 0, 889: 1, 1000: 1, 1001: 0, 1777: 0, 1778: 2, 7112: 8, 8001: 9}
     assert {n: pages_of(n, PAGE) for n in sizes} == sizes
+    assert [pages_of(n, PAGE, 2) for n in (666, 667, 1001, 1333, 1334, 2001)] == [0, 1, 0, 0, 2, 3]
     assert [taken_bytes(n, PAGE) for n in (10, 889, 1001)] == [10, 1000, 1001] and taken_bytes(889, None) == 889
 
 
