@@ -127,6 +127,9 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
     lambda life: (-life.size, life.start),
     lambda life: (life.start, -life.size),
     lambda life: (life.start - life.end, -life.size),
+    lambda life: (-life.size * (life.end - life.start + 1), life.start),
+    lambda life: (-life.size, life.start - life.end),
+    lambda life: (-life.end, life.start),
 )
 
 
