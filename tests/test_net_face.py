@@ -134,7 +134,7 @@ def test_constructors_refuse(tmp_path):
         ((7,), {}),
         ((caffe.TEST,), {"stages": "deep"}),
         ((caffe.TEST, 0, [], None, 1), {}),
-        ((caffe.TEST,), {"lms": 1000}),
+        ((caffe.TEST,), {"lms": [1000]}),
     ):
         with pytest.raises(UsageError):
             caffe.Net(str(path), *args, **options)

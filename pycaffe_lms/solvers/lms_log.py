@@ -52,6 +52,7 @@ class IterationLog:
         """Restart all counts, here and in the runtime, from zero."""
         self._runtime.stats.reset()
         self.iterations = self._since = 0
+        self._said = ""
         self.trained, self._before = Counters(), Counters()
 
 

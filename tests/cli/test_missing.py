@@ -66,7 +66,8 @@ def test_a_picture(monkeypatch, capsys):
     ],
 )
 def test_a_package_with_its_pip_line(package, argv, extra, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, package, None)
+    for name in [package, *(n for n in sys.modules if n.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     code, said = refused(monkeypatch, capsys, argv)
     assert code == 1 and "which is not installed" in said and f"fix: pip install 'pycaffe-lms[{extra}]'" in said
 

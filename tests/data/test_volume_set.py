@@ -162,7 +162,7 @@ def test_what_is_there_is_kept_unless_overwritten(scans, capsys):
     assert f"{scans}/out/train.txt is there already: 5 volumes, 5 were compared." in said.err
     assert said.out.splitlines()[-1] == f"train: {scans}/out/train.txt (1 files)"
     assert (scans / "out" / "train_0000.h5").stat().st_mtime_ns == before
-    for argv in (["-list", "masks"], ["-list", "classes", "-file_size", "1"]):
+    for argv in (["-list", "masks"], ["-list", "classes", "-file_size", "1B"]):
         assert dataset(*argv, "-out", "out") == 1
         said = capsys.readouterr().err
         assert "is there already, but it is not what would be written" in said and "-overwrite" in said

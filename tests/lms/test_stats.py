@@ -265,7 +265,7 @@ def test_programs_are_told_apart(caplog):
     assert found["programs"]["test"]["total"]["bytes_in"] > 0
     each = sum(found["programs"][name]["last_run"]["bytes_in"] for name in ("train first", "train last"))
     lines = [message for message in caplog.messages if message.startswith("LMS: ")]
-    assert len(lines) == 2 and all(line.startswith(f"LMS: {human_bytes(each)} in, ") for line in lines)
+    assert len(lines) == 1 and lines[0].startswith(f"LMS: {human_bytes(each)} in, ")  # the next one would be equal
     caplog.clear()
     solver.reset_statistics()
     with caplog.at_level("INFO"):

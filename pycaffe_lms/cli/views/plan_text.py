@@ -145,9 +145,11 @@ def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) 
 
 
 def _time_lines(found: Numbers) -> list[str]:
-    """Return the table of what takes the time of a plan that copies or rematerializes."""
-    if "remat_ms" not in found or not found["remat_ms"] + found["stall_ms"]:
+    """Return the table of what takes the time of a plan that copies or rematerializes, and which layers are split."""
+    if "remat_ms" not in found:
         return []
+    if not found["remat_ms"] + found["stall_ms"]:
+        return _split_lines(found)
     plan, total = found["plan"], found["ms"]
     again, waits = found["remat_ms"], found["stall_ms"]
     copied = f"{human_bytes(plan['bytes_in'])} copied in, {human_bytes(plan['bytes_out'])} out"
@@ -161,12 +163,18 @@ def _time_lines(found: Numbers) -> list[str]:
     lines = [f"Where the time goes ({_ms(total)})"]
     for name, ms, remark in rows:
         lines += _wrapped(f"{name:<20}{_ms(ms):>12} {100 * ms / total:>4.0f}%   {remark}".rstrip(), 2, 42)
+    return lines + _split_lines(found)
+
+
+def _split_lines(found: Numbers) -> list[str]:
+    """Return lines about layers that run in parts, or whose backward is split."""
+    lines: list[str] = []
     parts = found.get("parts", [])
     for line in parts:
         lines += _wrapped(line)
     if parts:
         lines += _wrapped(ROUNDED, 2)
-    if n := found["layers_in_two_steps"]:
+    if n := found.get("layers_in_two_steps"):
         layers = f"{n} layers" if n > 1 else "1 layer"
         lines += _wrapped(f"gradients of {layers} as two steps each, of parameters and then of bottoms")
     return lines
