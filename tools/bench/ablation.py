@@ -83,6 +83,8 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "reorder_work": (0, SEARCH.reorder_work // 4),
         "reorder_tries": (1,),
         "reorder_depth": (4,),
+        "carry_over_factor": (0.0,),
+        "page_waste_parts": (1, 8),
         "piece": (never, 1 << 20, 16 << 20),
         "least_gain": (1e-12,),
         "large_parts": (0, 24),

@@ -236,7 +236,8 @@ def pack_within(
             if not unplaced:
                 peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
                 return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
-            order = unplaced + [i for i in order if i not in set(unplaced)]
+            behind = set(order).difference(unplaced)
+            order = unplaced + [i for i in order if i in behind]
     return None
 
 
@@ -253,7 +254,10 @@ def _place_within(
         other = ties.get(i)
         own = [i] if other is None else [i, other]
         settled.update(own)
-        for spans in dict.fromkeys(tuple(_part(stretches[k], share) for k in own) for share in shares):
+        spans: tuple[Lifetime, ...] = ()
+        for share in shares:
+            if spans == (spans := tuple(_part(stretches[k], share) for k in own)):
+                continue  # as tried with the share before
             also = (spans[1].start, spans[1].end) if other is not None else None
             offset = placed.gap(spans[0].start, spans[0].end, spans[0].size, limit, also)
             if offset is not None:

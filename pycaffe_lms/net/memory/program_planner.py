@@ -50,8 +50,8 @@ class ProgramPlanner:
     def planned(self, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
         """Return the program to run and its plan, None where nothing is managed.
 
-        Forms of a program are tried until one fits and rarely waits for copies; the fastest is taken. A plan file says
-        which form it is of.
+        Forms of a program are tried until one fits and is not much slower than its steps; the fastest is taken. A plan
+        file says which form it is of.
 
         Raises:
             OutOfDeviceMemory: no form fits.
@@ -65,7 +65,7 @@ class ProgramPlanner:
             except OutOfDeviceMemory as error:
                 refused = error
                 continue
-            if not self._waits(tried[-1]):
+            if not self._is_slow(tried[-1]):
                 break
         if not tried:
             assert refused is not None, "there is at least one form"
@@ -84,7 +84,7 @@ class ProgramPlanner:
         cached = cache.separates(sequenced.program.name) if cache is not None else None
         return [whole, split] if cached is None else [split if cached else whole]
 
-    def _waits(self, form: PlannedForm) -> bool:
+    def _is_slow(self, form: PlannedForm) -> bool:
         """Return whether a plan is so much slower than its steps alone that another form may be faster."""
         if form.plan is None or form.request is None:
             return False
