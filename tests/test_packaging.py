@@ -75,6 +75,16 @@ def test_metadata_that_an_index_takes():
     assert (ROOT / PROJECT["readme"]).is_file() and all((ROOT / f).is_file() for f in PROJECT["license-files"])
 
 
+def test_the_top_level_is_what_a_reader_expects():
+    """Beside packages, models, docs and tests only what tools look for."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    wanted = "pycaffe_lms proto models tools tests docs pyproject.toml README.md CHANGES.md CONTRIBUTING.md SECURITY.md"
+    wanted += " LICENSE MANIFEST.in .ci .gitignore .pre-commit-config.yaml"
+    assert {name.split("/")[0] for name in listed.stdout.splitlines()} == set(wanted.split())
+
+
 def test_the_source_distribution_has_what_its_tests_read():
     lines = (ROOT / "MANIFEST.in").read_text().splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
