@@ -60,6 +60,19 @@ def budget(nbytes: int) -> str:
     return f"{-(-nbytes // 1024)}KB"
 
 
+def remarks(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what explains the columns."""
+    by = {row["memory_by"] for row in rows if "memory_by" in row}
+    if "driver" in by:
+        yield "memory: of the GPU, as its driver reports it, with CUDA's own part and that of other processes"
+    elif by:
+        yield "memory: of the net and the solver, as pycaffe-lms counts it"
+    if any("simulated" in row.get("device", "") for row in rows):
+        yield "times are those of the simulated device's model clock, as an H200 would take; none is measured"
+    if any("least" in row for row in rows):
+        yield "needs -budget: about the least with which it would run, by its plan"
+
+
 def chart(rows: Sequence[Row]) -> Iterator[str]:
     """Yield lines with a bar of images/s per row."""
     most = max((row["images_per_s"] for row in rows if "error" not in row), default=0.0)

@@ -97,8 +97,9 @@ def run(args: argparse.Namespace) -> int:
         rows.append(row)
         if args.json:  # after every case: a run may take hours
             _write(args, model, budget, rows)
-    print("", *_remarks(rows), "", *table.chart(rows), sep="\n")
-    title = f"{_name(model)}, {args.backend}" + (f", budget {human_bytes(budget)}" if budget else "")
+    print("", *table.remarks(rows), "", *table.chart(rows), sep="\n")
+    where = rows[0].get("device", args.backend)
+    title = f"{_name(model)}, {where}" + (f", budget {human_bytes(budget)}" if budget else "")
     if args.json:
         print(f"wrote {args.json}")
     if args.plot:
@@ -174,19 +175,6 @@ def _write(args: argparse.Namespace, model: Model, budget: int | None, rows: lis
     about = {"model": args.model, "net": model.net, "solver": model.solver, "backend": args.backend}
     about |= {"math": args.math, "iterations": args.iterations, "warmup": args.warmup, "budget": budget}
     atomic_write(args.json, json.dumps(about | {"results": rows}, indent=1).encode(), error=CaffeError)
-
-
-def _remarks(rows: list[Row]) -> Iterator[str]:
-    """Yield what explains the columns."""
-    by = {row["memory_by"] for row in rows if "memory_by" in row}
-    if "driver" in by:
-        yield "memory: of the GPU, as its driver reports it, with CUDA's own part and that of other processes"
-    elif by:
-        yield "memory: of the net and the solver, as pycaffe-lms counts it"
-    if any("simulated" in row.get("device", "") for row in rows):
-        yield "times are those of the simulated device's model clock, as an H200 would take; none is measured"
-    if any("least" in row for row in rows):
-        yield "needs -budget: about the least with which it would run, by its plan"
 
 
 def _solver(model: Model) -> str:
