@@ -87,6 +87,17 @@ def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     assert frontend.graphs[-1].built == [2], "no other engine is built"
 
 
+def test_who_waits_is_told(caplog, tmp_path):
+    """4 + 4 seconds are told of, the two passes after them take 2 and are not."""
+    caplog.set_level("INFO")
+    measured = build._Measured()
+    for seconds in (4.0, 2.0, 2.0, 1.0, 1.0):
+        measured.add(seconds, tmp_path / "store.json")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "1 passes of convolutions in 4 s" in first and str(tmp_path / "store.json") in first
+    assert "3 passes of convolutions in 8 s" in second
+
+
 def test_what_is_measured_is_at_most_so_many(frontend, measured):
     frontend.engines = {f"eng{i}": 0 for i in range(20)}
     measured.times = [1.0] * 20

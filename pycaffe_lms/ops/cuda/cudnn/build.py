@@ -5,10 +5,13 @@ Also holds what all graphs of a process share: a handle per device, and the lock
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,9 @@ _NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTIO
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
 _SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
+_TELL_S = 3.0  # seconds of measuring after which the log says how far it is
+
+_log = logging.getLogger(__name__)
 
 lock = threading.RLock()  # a device's handle must keep its stream from setting it to using it
 _handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the stream it is set to]
@@ -85,6 +91,26 @@ class Wanted:
         return "bf16" + " throughout" * self.types.narrow if self.types.half else "tf32"
 
 
+@dataclass
+class _Measured:
+    """Count what measuring engines has taken in this process, and tell a user who waits for it."""
+
+    passes: int = 0
+    seconds: float = 0.0
+    told: float = 0.0
+
+    def add(self, seconds: float, path: Path) -> None:
+        """Count a forward or backward of a convolution; log the counts every few seconds."""
+        self.passes, self.seconds = self.passes + 1, self.seconds + seconds
+        if self.seconds - self.told >= _TELL_S:
+            self.told = self.seconds
+            text = "Measured cuDNN's engines for %d passes of convolutions in %.0f s; kept for later runs in %s."
+            _log.info(text, self.passes, self.seconds, path)
+
+
+_measured = _Measured()
+
+
 def find(wanted: Wanted) -> CudnnGraph:
     """Return a graph that was built before, or build it. A refusal of cuDNN is kept too."""
     if wanted not in _graphs:
@@ -137,12 +163,14 @@ def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...
     engine = choice.named_engine(graph, known, refusals, limit) if known is not None else None
     if engine is not None:
         return engine
+    begin = time.perf_counter()
     engines = [engine for engine, _ in zip(candidates, range(choice.CANDIDATES), strict=False)]
     if any(wanted.fused):
         engines.insert(0, None)
     if len(engines) < 2:
         return engines[0] if engines else None
     times = _measure(wanted, graph, engines, refusals)
+    _measured.add(time.perf_counter() - begin, store.path)
     if times is None:
         return next(engine for engine in engines if engine is not None)  # the choice is not kept for later runs
     engine = engines[choice.fastest(times)]
