@@ -12,6 +12,7 @@ from .data.transform.preprocess import Transformer
 from .errors import ArrayError, UsageError
 from .io import oversample as ten_crops
 from .io import resize_image
+from .net import weights
 from .pycaffe.classes import TEST, Net
 
 
@@ -49,7 +50,8 @@ class Classifier(Net):
         options: those of Net, such as lms and device.
 
     Raises:
-        UsageError: image_dims are smaller than the input; and what Net and Transformer raise.
+        UsageError: image_dims are smaller than the input.
+        WeightsError: the file of weights has nothing for the net; and what Net and Transformer raise.
 
     Source of the behaviour: BVLC/caffe, python/caffe/classifier.py.
     """
@@ -67,7 +69,8 @@ class Classifier(Net):
     ) -> None:
         if pretrained_file is None:
             raise UsageError("a Classifier needs weights", fix="give a .caffemodel; without one, use caffe.Net")
-        super().__init__(model_file, TEST, weights=pretrained_file, **options)
+        super().__init__(model_file, TEST, **options)
+        weights.copy_from(self, pretrained_file, must_match=True)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         dims = self.crop_dims if image_dims is None else image_dims

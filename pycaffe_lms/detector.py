@@ -11,6 +11,7 @@ import numpy as np
 from .classifier import input_transformer
 from .errors import ArrayError, UsageError
 from .io import load_image, resize_image
+from .net import weights
 from .pycaffe.classes import TEST, Net
 
 Window = Sequence[int]
@@ -28,7 +29,7 @@ class Detector(Net):
         mean, input_scale, raw_scale, channel_swap: see Transformer; call configure_crop where they change later.
 
     Raises:
-        What Net and Transformer raise.
+        WeightsError: the file of weights has nothing for the net; and what Net and Transformer raise.
 
     Source of the behaviour: BVLC/caffe, python/caffe/detector.py.
     """
@@ -46,7 +47,8 @@ class Detector(Net):
     ) -> None:
         if pretrained_file is None:
             raise UsageError("a Detector needs weights", fix="give a .caffemodel; without one, use caffe.Net")
-        super().__init__(model_file, TEST, weights=pretrained_file, **options)
+        super().__init__(model_file, TEST, **options)
+        weights.copy_from(self, pretrained_file, must_match=True)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
 

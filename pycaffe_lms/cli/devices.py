@@ -150,6 +150,7 @@ def check_weights(files: str) -> None:
 
 
 def load_weights(net: Net, files: str) -> None:
-    """Copy the weights of a comma list of files into the net, layer by layer by name."""
+    """Copy the weights of a comma list of files into the net, layer by layer by name. Raises WeightsError for a file
+    that has nothing for the net."""
     for path in filter(None, files.split(",")):
-        weights.copy_from(net, path.strip())
+        weights.copy_from(net, path.strip(), must_match=True)

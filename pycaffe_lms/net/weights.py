@@ -30,22 +30,31 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NAMED = 10  # most layers that a warning names
+_NAMED_OF_EACH = 3  # most layers of the file, and of the net, that an error names
 Arrays = list[tuple[np.ndarray, "np.ndarray | None"]]
 Read = Callable[["Blob", str], np.ndarray]
 
 
-def copy_from(net: Net, path: str | os.PathLike[str]) -> None:
+def copy_from(net: Net, path: str | os.PathLike[str], *, must_match: bool = False) -> None:
     """Load a .caffemodel (binary or HDF5) by layer name.
 
     Layers that the file lacks keep their values, with a warning; layers that the net lacks are skipped and logged.
-    Raises WeightsError, which names file and layer, if shapes or the number of blobs differ.
+
+    Args:
+        must_match: the file must have values for at least one layer of the net, if the net has parameters.
+
+    Raises:
+        WeightsError: shapes or the number of blobs differ, which names file and layer; or nothing matches a net that
+            must match.
     """
     seen: set[str] = set()
+    theirs: list[str] = []  # layers of the file that have parameters
     loaded: set[int] = set()
     by_name: dict[str, Node] = {}
     for node in net.graph.nodes:
         by_name.setdefault(node.name, node)
     for source in read_weights(path):
+        theirs += [source.name] if source.blobs else []
         if source.name not in by_name:
             _log.info("Ignoring source layer %s", source.name)
             continue
@@ -53,7 +62,30 @@ def copy_from(net: Net, path: str | os.PathLike[str]) -> None:
             continue
         seen.add(source.name)
         loaded |= _load_layer(net.graph, by_name[source.name], source, file=os.fspath(path))
+    if must_match and not loaded:
+        _refuse_strangers(net, theirs, os.fspath(path))
     _warn_of_missing(net, loaded, os.fspath(path))
+
+
+def _refuse_strangers(net: Net, theirs: Sequence[str], file: str) -> None:
+    """Raise WeightsError if the net has parameters; `theirs`, layers of the file, match none of its layers."""
+    ours = [node.name for node in net.graph.nodes if node.params]
+    if not ours:
+        return
+    of_net = f"the net{f' {net.file}' if net.file else ''}"
+    if not theirs:
+        raise WeightsError("there are no weights in this file", fix=f"give weights for {of_net}").at(file=file)
+    raise WeightsError(
+        f"no layer of this file has the name of a layer with parameters of {of_net}, so nothing would be copied: "
+        f"the file has {_first(theirs)}; the net has {_first(ours)}",
+        fix="give weights that were trained with this net, or give the net's layers the names they have in the file",
+    ).at(file=file)
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED_OF_EACH} more" if names[_NAMED_OF_EACH:] else ""
+    return ", ".join(names[:_NAMED_OF_EACH]) + more
 
 
 def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:

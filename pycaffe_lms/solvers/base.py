@@ -169,10 +169,11 @@ class Solver(Uncopied):
         fit(self.runtime, [self.updates.need(), *(net.test_need() for net in self.test_nets)])
 
     def load_weights(self, path: str) -> None:
-        """Copy weights by layer name into the train net and every test net."""
+        """Copy weights by layer name into the train net and every test net. Raises WeightsError, also for a file that
+        has nothing for the train net."""
         _log.info("Finetuning from %s", path)
         for net in (self.net, *self.test_nets):
-            weights.copy_from(net, path)
+            weights.copy_from(net, path, must_match=net is self.net)
 
     # -- the loop -----------------------------------------------------------------------------------------
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:

@@ -48,6 +48,32 @@ def test_weights(argv, monkeypatch, capsys):
     assert code == 1 and "Could not open file none.caffemodel\n  fix: check the path" in said
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "test net.prototxt -weights other.caffemodel -iterations 1",
+        "train solver.prototxt -weights other.caffemodel",
+        "train weighted.prototxt",
+        "export_onnx net.prototxt -weights other.caffemodel -o x.onnx",
+        "classify net.prototxt cats.npy -weights other.caffemodel -images_dim 6,6",
+        "detect net.prototxt windows.csv x.csv -weights other.caffemodel",
+    ],
+)
+def test_weights_of_another_net(argv, capsys, tmp_path):
+    """Nothing would be copied: an error with the names of both, not scores of random parameters."""
+    if argv.startswith("export_onnx"):
+        pytest.importorskip("onnx")
+    (tmp_path / "other.prototxt").write_text(NET.replace('name: "ip"', 'name: "dense"'))
+    solver = (tmp_path / "solver.prototxt").read_text()
+    (tmp_path / "weighted.prototxt").write_text(solver + 'weights: "other.caffemodel"')
+    (tmp_path / "windows.csv").write_text("filename,ymin,xmin,ymax,xmax\ncat.png,0,0,2,2\n")
+    caffe.Net("other.prototxt", caffe.TEST).save("other.caffemodel")
+    assert main(argv.split()) == 1
+    said = capsys.readouterr().err
+    assert "error: other.caffemodel: no layer of this file has the name of a layer" in said
+    assert "net.prototxt" in said and "the file has dense; the net has ip\n  fix: " in said
+
+
 def test_a_picture(monkeypatch, capsys):
     pytest.importorskip("cv2")
     code, said = refused(monkeypatch, capsys, "classify net.prototxt none.png -weights net.caffemodel")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.errors import UsageError
+from pycaffe_lms.errors import UsageError, WeightsError
+from pycaffe_lms.net import weights
 from pycaffe_lms.proto import caffe_pb2
 
 from .nets import conv, inputs, ip, layer, loss, relu
@@ -276,6 +277,32 @@ def test_layers_by_name(file, net, tmp_path, caplog):
     assert "Ignoring source layer ip" in caplog.text
     assert (other.params["fc"][0].data == before).all()
     assert (other.params["conv"][0].data == net.params["conv"][0].data).all()
+
+
+def test_weights_of_another_net_are_refused_where_the_net_must_match(file, net, tmp_path, caplog):
+    """pycaffe's `copy_from` and constructor go on, as Caffe's do, with a warning; a net without parameters is fine."""
+    net.save(tmp_path / "w")
+    path = tmp_path / "other.prototxt"
+    path.write_text(TEXT.replace('"ip"', '"fc"').replace('name: "conv"', 'name: "first"'))
+    caffe.Net(str(path), caffe.TEST, weights=tmp_path / "w")
+    assert "has nothing for 2 of 2 layers with parameters" in caplog.text
+    other = caffe.Net(str(path), caffe.TRAIN)
+    before = other.params["fc"][0].data.copy()
+    with pytest.raises(WeightsError) as refused:
+        weights.copy_from(other, tmp_path / "w", must_match=True)
+    assert str(refused.value) == (
+        f"{tmp_path / 'w'}: no layer of this file has the name of a layer with parameters of the net {path}, "
+        "so nothing would be copied: the file has conv, ip; the net has first, fc\n  fix: give weights that were "
+        "trained with this net, or give the net's layers the names they have in the file"
+    )
+    assert (other.params["fc"][0].data == before).all()
+    (tmp_path / "bare.prototxt").write_text(inputs(data=(4, 3)))
+    weights.copy_from(caffe.Net(str(tmp_path / "bare.prototxt"), caffe.TEST), tmp_path / "w", must_match=True)
+    (tmp_path / "empty").write_bytes(
+        caffe_pb2.NetParameter(layer=[{"name": "relu", "type": "ReLU"}]).SerializeToString()
+    )
+    with pytest.raises(WeightsError, match="there are no weights in this file\n  fix: give weights for the net"):
+        weights.copy_from(other, tmp_path / "empty", must_match=True)
 
 
 def test_a_file_that_has_all_is_not_warned_of(tmp_path, caplog):

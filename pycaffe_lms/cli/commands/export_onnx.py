@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             fix = "give the deploy prototxt, whose inputs are Input layers"
             raise DataError(error.message, where=error.where, fix=fix) from error
         for path in files:
-            weights.copy_from(net, path)
+            weights.copy_from(net, path, must_match=True)
     _check_complete(net, files)
     written = export_onnx(net, args.output, opset=args.opset, dynamic_batch=args.dynamic_batch)
     nbytes = sum(p.data.nbytes for p in net.learnable_params)

@@ -135,7 +135,7 @@ def restore(solver: Solver, path: str) -> None:
     _check_history(saved, solver.rule, solver.net.learnable_params, shapes, path)
     positions = _positions(solver, saved, path)
     if saved.learned_net:
-        weights.copy_from(solver.net, _find_model(saved, path))
+        weights.copy_from(solver.net, _find_model(saved, path), must_match=True)
     solver.iter, solver.current_step, solver.snapshots.best = saved.iter, saved.current_step, saved.best
     _log.info("%s: restoring history", type(solver).__name__)
     for blob, values in zip(blobs, saved.history, strict=True):
