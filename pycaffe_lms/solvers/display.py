@@ -109,5 +109,5 @@ def output_elements(net: Net) -> Iterator[Output]:
 
 
 def number(value: float) -> str:
-    """Return a number as C++ streams print it: six significant digits."""
-    return f"{value:.6g}"
+    """Return a number as C++ streams print it, with six significant digits; zero without a sign."""
+    return f"{value + 0.0:.6g}"  # -0.0 + 0.0 is 0.0

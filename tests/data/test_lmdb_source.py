@@ -21,7 +21,7 @@ from tests.data.helpers import numbered_lmdb, shared_db
 from tests.shared_data import SHARED, needs_shared
 
 KEYS = [b"%04d" % k for k in range(10)]
-RESTARTING = "Restarting data prefetching from start. (Said once; it is so after every 10 records.)"
+RESTARTING = "Restarting data prefetching from start, as after every 10 records from now on (logged once)."
 
 
 @pytest.fixture

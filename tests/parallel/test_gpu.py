@@ -193,4 +193,4 @@ def test_the_command_line(tmp_path):
     (tmp_path / "solver.prototxt").write_text(f'{TEXT} max_iter: 4 display: 2 snapshot_prefix: "run"')
     done = command("train", "-solver", "solver.prototxt", "-gpu", "0,1", "-lms", "100", cwd=tmp_path)
     assert done.code == 0, done.stderr
-    assert done.log.count("Optimization Done.") == 2 and done.stderr.count("Iteration 2 (") == 1
+    assert done.log.count("Optimization Done.") == 1 and done.stderr.count("Iteration 2 (") == 1

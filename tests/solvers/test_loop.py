@@ -10,6 +10,7 @@ import pytest
 
 from pycaffe_lms.errors import SolverError
 from pycaffe_lms.solvers.base import NONE, SNAPSHOT, STOP
+from pycaffe_lms.solvers.display import number
 
 from .helpers import CONSTANT, GAUSSIAN, INPUT, PLACES, bits, inner, loss, make, messages, values
 
@@ -267,3 +268,8 @@ def test_numbers_that_mean_nothing(options, text):
     with pytest.raises(SolverError) as caught:
         make(CONSTANT + inner() + loss(), file="s.prototxt", **options)
     assert caught.value.message == text and caught.value.where.file == "s.prototxt" and caught.value.fix
+
+
+def test_a_zero_has_no_sign():
+    """-0.0 comes of a mean of zeros times a negative weight; C++ prints -0."""
+    assert [number(v) for v in (-0.0, 0.0, -1.5, 1 / 3)] == ["0", "0", "-1.5", "0.333333"]

@@ -163,7 +163,8 @@ class DatabaseSource(ABC):
         if self._position == 0 and not self._restarted:
             self._restarted = True
             _log.info(
-                "Restarting data prefetching from start. (Said once; it is so after every %d records.)", len(self)
+                "Restarting data prefetching from start, as after every %d records from now on (logged once).",
+                len(self),
             )
         return record
 

@@ -1,7 +1,7 @@
 """Logs what a net is made of, in Caffe's words, and bad values that device code found while it ran.
 
-People and parsers know these words. Caffe also prints the whole prototxt; it is left out here, because an error after
-it would be hard to find.
+People and parsers know these words. Left out is what Caffe prints besides, so that an error is easy to find: the whole
+prototxt, the memory after each layer, and a line about backward for every layer.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ def log_net(graph: Graph, message: NetParameter, itemsize: int, half: bool) -> N
         _log.info("Creating Layer %s", node.name)
         for line in _wires(graph, node):
             _log.info("%s %s", node.name, line)
-        _log.info("Setting up %s", node.name)
         for t in node.tops:
             value = graph.values[t]
             _log.info("Top shape: %s", shape_text(value.shape))
             if value.loss_weight:
                 _log.info("    with loss weight %.6g", value.loss_weight)
             total += count(value.shape)
-        _log.info("Memory required for data: %d", total * itemsize)
-    for node in reversed(graph.nodes):
-        verb = "needs" if node.need_backward else "does not need"
-        _log.info("%s %s backward computation.", node.name, verb)
+    _log.info("Memory required for data: %d", total * itemsize)
+    without = [node.name for node in graph.nodes if not node.need_backward]
+    _log.info("Layers that do not need backward computation: %s", ", ".join(without) or "none")
     for name in graph.outputs:
         _log.info("This network produces output %s", name)
     if half:
