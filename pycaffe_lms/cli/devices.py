@@ -57,7 +57,7 @@ def choose(
     if backend == "sim":
         capacity = {} if lms.budget is None else {"capacity": lms.budget}
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)
-        _log.info("Using the simulated device (%s).", device.describe())
+        _log.info("Using the %s.", device.describe())
     elif backend == "cuda":
         cuda.set_math("tf32" if args.math == "bf16" else args.math)
         device = get_device("cuda", index=index)

@@ -165,11 +165,27 @@ def test_a_net_larger_than_all_machines(tmp_path):
 def test_a_net_that_needs_lms_says_so(trainable):
     message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "48KB")
     assert message.startswith("net.prototxt:") and "48.0 KiB are there" in message
-    assert "-lms" in fix
-    enough = caffe(
-        "train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "48KB", cwd=trainable
-    )
-    assert enough.code == 0 and enough.log[-1] == "Optimization Done."
+    assert fix.startswith("add -lms 1: it was tried and fits; or lower batch_size, or raise -lms_budget")
+    where = ("train", "solver.prototxt", "-backend", "sim", "-lms_budget", "48KB")
+    assert caffe(*where, "-lms", "1", cwd=trainable).code == 0
+    assert caffe(*where, "-lms", "10", cwd=trainable).code == 1  # that is why it was not named
+
+
+@pytest.mark.parametrize(
+    ("budget", "flags", "advised"),
+    [
+        ("48KB", "-lms 1000", "use -lms 1: it was tried"),
+        ("20KB", "", "add -lms 1 -lms_split auto: it was tried and fits (layers run in micro-batches: "),
+        ("4KB", "-lms 100", "lower batch_size, or raise -lms_budget; -lms auto, -lms 10, -lms 1, -lms auto -lms_split"),
+    ],
+)
+def test_what_an_error_advises_fits(trainable, budget, flags, advised):
+    """What the error says to give is given: then it trains."""
+    where = ("train", "solver.prototxt", "-backend", "sim", "-lms_budget", budget)
+    _, fix = complaint(caffe(*where, *flags.split(), cwd=trainable), 1)
+    assert fix.startswith(advised)
+    if "it was tried" in fix:
+        assert caffe(*where, *fix.split(":")[0].split()[1:], cwd=trainable).code == 0
 
 
 @pytest.mark.parametrize(

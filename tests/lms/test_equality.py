@@ -88,7 +88,7 @@ def test_does_not_fit_without_and_trains_with():
     with pytest.raises(OutOfDeviceMemory) as caught:
         make_solver("residual", SimDevice(64 << 20), LMSConfig(budget=budget))
     text = str(caught.value)
-    assert "residual.prototxt" in text and "layer" in text and "-lms 1000" in text
+    assert "residual.prototxt" in text and "layer" in text and "use Large Model Support" in text
     solver = make_solver("residual", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=budget))
     _check(solver, "residual")
 

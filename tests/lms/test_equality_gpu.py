@@ -54,7 +54,7 @@ def test_every_solver_type(options, device):
 
 
 def test_a_budget_is_kept(device):
-    with pytest.raises(OutOfDeviceMemory, match="-lms 1000"):
+    with pytest.raises(OutOfDeviceMemory, match="use Large Model Support"):
         make_solver("residual", device, LMSConfig(budget=200 << 10))
     solver = make_solver("residual", device, LMSConfig(threshold_kb=1, budget=600 << 10))
     train(solver, 2)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from ...backend.device import Device
 from ...data.sets.zoo import find_model
-from ...errors import UsageError, human_bytes
+from ...errors import OutOfDeviceMemory, UsageError, human_bytes
+from ...lms.config import LMSConfig
 from ...parallel.launch import Rank
 from ...proto.caffe_pb2 import SolverParameter
 from ...solvers import Solver, solver_class
@@ -21,7 +23,7 @@ from ..live import watch
 from ..live.watcher import watched
 from ..ranks import SNAPSHOT_AND_STOP
 from ..synthetic import Synthetic, add_shape
-from ..views import lms_files, profile
+from ..views import advice, lms_files, profile
 from ..zoo_names import solver_to_train
 
 _log = logging.getLogger(__name__)
@@ -168,9 +170,7 @@ def run(args: argparse.Namespace) -> int:
     args.solver = find_model(args.solver, "solver", here=True) if args.shape else solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
     if len(numbers) > 1:
-        code = ranks.launch(run_rank, args, numbers)
-        _log.info("Optimization Done.")
-        return code
+        return ranks.launch(run_rank, args, numbers)
     return _train(args, None)
 
 
@@ -240,9 +240,10 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     # with several ranks the process that started them insists
     synthetic = Synthetic(args.shape)
     signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
-    try:
+
+    def make(lms: LMSConfig, device: Device) -> Solver:
         with synthetic.building(args.solver):
-            solver = solver_class(param, parsed.filename, parsed.lines)(
+            return solver_class(param, parsed.filename, parsed.lines)(
                 param,
                 file=parsed.filename,
                 lines=parsed.lines,
@@ -254,6 +255,21 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
                 solver_rank=index,
                 change_net=synthetic.replace,
             )
+
+    def make_another(lms: LMSConfig) -> None:
+        make(lms, devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index)).close()
+
+    refused: OutOfDeviceMemory | None = None
+    try:
+        try:
+            solver = make(lms, device)
+        except OutOfDeviceMemory as error:
+            if rank is not None:
+                raise
+            refused = error.with_traceback(None)
+        if refused is not None:
+            advice.set_fix(refused, lms, make_another)
+            raise refused
         for net in (solver.net, *solver.test_nets):
             synthetic.fill(net)
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
@@ -278,8 +294,6 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         solver.close()
     finally:
         signals.restore()
-    if rank is None:
-        _log.info("Optimization Done.")
     return signals.exit_code
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 4  # other owners that a message names
 _FREE_OTHERS = "free nets and solvers that are no longer needed (in Python: del net)"
+WITH_LMS = (  # `pycaffe-lms train` names settings instead, which it tried
+    "use Large Model Support (`pycaffe-lms plan` says which settings fit), lower batch_size, or raise -lms_budget"
+)
 _RAISE = "raise -lms_budget, or lower batch_size"
 _RUNTIMES: WeakKeyDictionary[Device, WeakSet[Runtime]] = WeakKeyDictionary()
 
@@ -109,7 +112,7 @@ def refuse_residents(runtime: Runtime) -> None:
     if owner is not None and any(other is not owner for other in runtime.memory_owners):
         mine = workspace + sum(nbytes for other, _, nbytes in listing if other is owner)
         name, beside = called(owner), f", the solver's other nets {human_bytes(needed - mine)}"
-    fix = "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
+    fix = WITH_LMS
     if runtime.config.enabled:
         fix = "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay, or raise -lms_budget"
     error = OutOfDeviceMemory(
@@ -193,7 +196,7 @@ def _shares(runtime: Runtime) -> str:
 
 def _fix(runtime: Runtime) -> str:
     ways = [_FREE_OTHERS] if runtime.memory_owners.others() else []
-    ways += [] if runtime.asked.enabled else ["use Large Model Support: -lms 1000"]
+    ways += [] if runtime.asked.enabled else ["use Large Model Support, if `pycaffe-lms plan` says that it fits"]
     return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.idle else [])])
 
 

@@ -36,7 +36,7 @@ from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
 from .executor import PlanRun, bring_to_host, first_uses
-from .memory_owners import MemoryOwners, refuse_residents
+from .memory_owners import WITH_LMS, MemoryOwners, refuse_residents
 from .recorder import Recorder
 
 _log = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class Runtime:
                 f"{human_bytes(self.device.capacity())} are there",
                 needed=needed,
                 free=limit,
-                fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
+                fix=WITH_LMS,
             ).at(layer=layer_of(plan.largest_step.name))
         return plan
 
