@@ -20,6 +20,8 @@ from .ops.axes import memory_shape
 from .uncopied import Uncopied
 
 MAX_AXES = 32
+MOST_AXIS = 2**31 - 1  # as in Caffe, and the limit of kernel libraries
+MOST_ELEMENTS = 2**48  # more than any machine can store, and few enough that numbers of bytes stay exact
 
 
 def host_view(memory: SyncedMemory, shape: Sequence[int], dtype: DTypeLike, channels_last: bool) -> np.ndarray:
@@ -60,11 +62,17 @@ def checked_shape(dims: Sequence[Any], blob: str, named: Mapping[str, object] | 
         shape = tuple(operator.index(d) for d in dims)
     except TypeError:
         shape = None
-    if named or shape is None or len(shape) > MAX_AXES or any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
+    if (
+        named
+        or shape is None
+        or len(shape) > MAX_AXES
+        or any(not 0 <= d <= MOST_AXIS for d in shape)
+        or math.prod(shape) > MOST_ELEMENTS
+    ):
         given = ", ".join([*map(repr, dims), *(f"{k}={v!r}" for k, v in (named or {}).items())])
         raise ShapeError(
             f"({given}) is no blob shape",
-            fix="give 0 to 32 whole numbers, none negative, for less than 2^31 elements: reshape(2, 3)",
+            fix="give 0 to 32 whole numbers from 0 to 2^31 - 1, of at most 2^48 elements together: reshape(2, 3)",
         ).at(blob=blob)
     return shape
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..blob import MOST_AXIS, MOST_ELEMENTS
 from ..errors import ShapeError
 from .base import Layer, count
-
-MOST_AXIS = 2**31 - 1  # as in Caffe, and the limit of kernel libraries
-MOST_ELEMENTS = 2**48  # more than any machine can store, and few enough that numbers of bytes stay exact
 
 
 def _check(layer: Layer, shapes: Iterable[tuple[str, Sequence[int]]]) -> None:

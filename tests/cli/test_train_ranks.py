@@ -25,25 +25,50 @@ layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: 
   backend: LMDB } transform_param { scale: 0.0625 } }
 layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 20
   weight_filler { type: "xavier" } } }
-layer { name: "relu" type: "ReLU" bottom: "ip1" top: "ip1" }
-layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" inner_product_param { num_output: 10
+layer { name: "relu" type: "ReLU" bottom: "ip1" top: "relu" }
+layer { name: "ip2" type: "InnerProduct" bottom: "relu" top: "ip2" inner_product_param { num_output: 10
   weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+
+IN_PYTHON = NET.replace('"ReLU"', '"Python" python_param { module: "my_relu" layer: "MyReLU" }')
+PYTHON_LAYER = """
+import os
+
+import numpy as np
+
+import pycaffe_lms as caffe
+
+
+class MyReLU(caffe.Layer):
+    def setup(self, bottom, top):
+        with open("processes", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        np.maximum(bottom[0].data, 0, out=top[0].data)
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = top[0].diff * (bottom[0].data > 0)
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
+    (folder / "my_relu.py").write_text(PYTHON_LAYER)
     done = caffe("dataset", "digits", cwd=folder)
     assert done.code == 0, done.stderr
     source = done.out.splitlines()[0].split(": ")[1].split()[0]
     return folder, source
 
 
-def solver(folder, source, batch, name, more=""):
+def solver(folder, source, batch, name, more="", net=NET):
     (folder / f"{name}.prototxt").write_text(
-        f'net_param {{ {NET % {"source": source, "batch": batch}} }} base_lr: 0.05 lr_policy: "fixed" momentum: 0.9 '
+        f'net_param {{ {net % {"source": source, "batch": batch}} }} base_lr: 0.05 lr_policy: "fixed" momentum: 0.9 '
         f'max_iter: 12 display: 4 random_seed: 7 snapshot_prefix: "{name}" {more}'
     )
     return f"{name}.prototxt"
@@ -54,23 +79,25 @@ def weights(path) -> list[np.ndarray]:
 
 
 def train(folder, name, *flags):
-    done = process("train", "-solver", name, *flags, cwd=folder)
+    done = process("train", "-solver", name, *flags, cwd=folder, path=folder)
     assert done.code == 0, done.stderr
     return done
 
 
 def test_two_processes_are_as_one_with_twice_the_batch(folder):
+    """With a layer in Python, which every rank runs in its own process."""
     folder, source = folder
-    train(folder, solver(folder, source, 16, "one"), "-backend", "cpu")
+    train(folder, solver(folder, source, 16, "one", net=IN_PYTHON), "-backend", "cpu")
     found = {}
     for name, flags in {
         "cpu": ("-backend", "cpu"),
         "sim": ("-backend", "sim"),
         "lms": ("-backend", "sim", "-lms", "2", "-lms_budget", "100KB"),
     }.items():
-        done = train(
-            folder, solver(folder, source, 8, name, "layer_wise_reduce: false" * (name == "cpu")), *flags, "-gpu", "0,1"
-        )
+        (folder / "processes").unlink()
+        more = "layer_wise_reduce: false" * (name == "cpu")
+        done = train(folder, solver(folder, source, 8, name, more, IN_PYTHON), *flags, "-gpu", "0,1")
+        assert len(set((folder / "processes").read_text().split())) == 2
         found[name] = weights(folder / f"{name}_iter_12.caffemodel")
         assert len(re.findall(r"Iteration 8 \(", done.stderr)) == 1  # the root alone displays
         assert done.stderr.count("Optimization Done.") == 1

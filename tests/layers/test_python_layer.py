@@ -246,6 +246,22 @@ def test_a_write_to_a_bottom_says_what_to_do(net, statement, where):
 
 
 @pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
+def test_a_forward_in_place_may_write_to_its_bottom(net, where):
+    """Later layers read what it wrote. Its backward may not write to the value, in place either."""
+    device = None if where == "cpu" else SimDevice(64 << 20)
+    text = "force_backward: true\n" + inputs(x=(2, 300)) + inner("a", "x", 300)
+    text += layer("p", "WritesItsBottom", "a", "a", python=f'param_str: "{WRITES[1]}"') + layer("q", "Tenfold", "a")
+    n = net(text, device=device, lms=LMSConfig(1) if where == "lms" else None)
+    x = np.random.default_rng(0).normal(size=(2, 300)).astype(np.float32)
+    expected = 10 * (x @ n.params["a"][0].data.T) * [[2], [1]]  # bottom[0].data[0] *= 2
+    found = n.forward(blobs=["a"], x=x)
+    np.testing.assert_allclose(found["a"], expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found["q"], 10 * expected, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ReadOnlyValue, match=r'layer "p" \(Python\): wrote to a read-only array'):
+        n.backward()
+
+
+@pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
 @pytest.mark.parametrize("phase", [caffe.TRAIN, caffe.TEST])
 def test_what_people_write(net, where, phase):
     """See user_layers.Habits: values and gradients by formula, in both phases, wherever the net runs, twice."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend import cuda_available, get_device
+from pycaffe_lms.cli.main import main
 from pycaffe_lms.errors import ShapeError
 from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
@@ -25,11 +26,55 @@ def test_the_longest_axis():
 
 
 def test_a_blob_may_have_more_elements_than_an_axis():
-    shape = (4, 2**20, 2**12)  # 2^34, of which Caffe has no blob
-    net = _net(shape, 'layer { name: "r" type: "ReLU" bottom: "d" top: "r" }')
+    """From its prototxt, and as a net is reshaped from Python."""
+    shape, relu = (4, 2**20, 2**12), 'layer { name: "r" type: "ReLU" bottom: "d" top: "r" }'  # 2^34 elements
+    net = _net(shape, relu)
     assert net.graph.values[net.graph.last["r"]].shape == shape
+    net = _net((4, 2), relu)
+    net.blobs["d"].reshape(*shape)
+    net.reshape()
+    assert net.blobs["r"].shape == shape and net.blobs["r"].count == 2**34
     with pytest.raises(ShapeError, match="more than any machine holds"):
         _net([2**30, 2**30])
+
+
+VOLUME = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 2048 dim: 1024 dim: 1040 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 1 kernel_size: 3
+  kernel_size: 3 kernel_size: 3 pad: 1 } }
+layer { name: "act" type: "Sigmoid" bottom: "conv" top: "act" }
+layer { name: "loss" type: "Reduction" bottom: "act" top: "loss" loss_weight: 1 }
+"""
+
+
+def test_training_on_such_a_volume_is_planned(tmp_path, capsys):
+    """2.2e9 voxels, 8.1 GiB a blob: in 40 GB, not in 16, where the convolution's backward has two of them at once."""
+    (tmp_path / "net.prototxt").write_text(VOLUME)
+    argv = ["plan", "-model", str(tmp_path / "net.prototxt"), "-lms", "1", "-summary", "-cache", "off"]
+    assert main([*argv, "-lms_budget", "40GB"]) == 0
+    assert "8.1 GiB" in capsys.readouterr().out
+    assert main([*argv, "-lms_budget", "16GB"]) == 1
+    assert "device memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "columns"),
+    [("cpu", 2**12), pytest.param("cuda", 2**30 + 2**21, marks=pytest.mark.gpu)],  # 2^31 + 2^22 elements, 35 GB
+)
+def test_gradients_of_such_a_blob(device, columns):
+    """d loss / d factor of a row is its sum; the elements beyond the first 2^31 decide that of the second row."""
+    if device == "cuda" and not cuda_available():
+        pytest.skip("no GPU")
+    text = INPUT.format(f"dim: 2 dim: {columns}") + 'layer { name: "s" type: "Scale" bottom: "d" top: "s" scale_param '
+    text += '{ axis: 0 } }\nlayer { name: "l" type: "Reduction" bottom: "s" top: "l" loss_weight: 1 }\n'
+    net = Net(parse_net(text).message, 0, device=get_device(device))
+    tail, values = 2 * columns - 2**31 if device == "cuda" else columns // 4, net.blobs["d"].data
+    values[...] = 1
+    values[1, -tail:] = 1000
+    net.clear_param_diffs()
+    assert net.forward_range() == pytest.approx(2 * columns + 999 * tail, rel=1e-3)
+    net.backward_range()
+    assert net.params["s"][0].diff.tolist() == pytest.approx([columns, columns + 999 * tail], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...blob import MOST_AXIS
 from ...data.sets.zoo import find_model, model_shapes
 from ...errors import UsageError
 from ...formats.prototxt.overrides import override_net
 from ...formats.prototxt.parser import Parsed, read_net, read_solver
-from ...layers.sizes import MOST_AXIS
 from ...proto.caffe_pb2 import TRAIN, LayerParameter, NetParameter, SolverParameter
 from ..views import shapes
 

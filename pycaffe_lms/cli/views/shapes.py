@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from ...blob import MOST_AXIS
 from ...data.transform.transformer import refuse_contradictions
 from ...errors import DataError, LayerParamError, UsageError
 from ...layers.python import stand_ins
-from ...layers.sizes import MOST_AXIS
 from ...net.build.filter import filter_net
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, Phase
 
