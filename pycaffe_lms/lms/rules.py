@@ -32,12 +32,10 @@ class Rules:
     displacement: bool = True
 
     def __str__(self) -> str:
-        """Return the rules in words, as the log and reports have them."""
+        """Return what the rules allow, as the log and reports have it."""
         if not self.remats:
             return "copies"
-        more = f", checkpoints {self.checkpoint_density:g}" if self.checkpoint_density else ""
-        how = "copies and remats" if self.copies else "remats where they can be"
-        return f"{how}, weight of linked steps {self.linked_weight:g}{more}"
+        return "copies and rematerialization" if self.copies else "rematerialization where possible, else copies"
 
 
 SWAP = (Rules(remats=False),)  # copies only

@@ -67,6 +67,6 @@ def _line(runtime: Runtime, now: Counters, before: Counters, iterations: int) ->
     lossy = f" in lossy {runtime.config.compress}" if runtime.compression is not None else ""
     return (
         f"LMS: {human_bytes(each('bytes_in'))} in, {human_bytes(each('bytes_out'))} out{lossy}, stall "
-        f"{1e3 * each('stall_seconds'):.3g} ms (predicted), {each('steps_replayed'):.6g} steps rematerialized each "
-        f"time; peak {human_bytes(peak)} of {human_bytes(runtime.device.capacity())}"
+        f"{1e3 * each('stall_seconds'):.3g} ms (predicted), {each('steps_rematerialized'):.6g} steps rematerialized "
+        f"each time; peak {human_bytes(peak)} of {human_bytes(runtime.device.capacity())}"
     )

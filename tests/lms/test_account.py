@@ -101,7 +101,7 @@ def test_costs_of_layers(seed):
     assert all(r.measured is None and r.remats == 0 for r in rows)
 
 
-def test_replays_and_measured_times_of_layers(monkeypatch):
+def test_remats_and_measured_times_of_layers(monkeypatch):
     solver, plan = auto_plan(monkeypatch)
     times = predicted(solver.net, plan)
     assert times.seconds == pytest.approx(plan.seconds) and times.stall == pytest.approx(plan.stall)
@@ -115,7 +115,7 @@ def test_replays_and_measured_times_of_layers(monkeypatch):
     assert sum(r.remats for r in rows) == plan.rematerialized > 0
     for r in rows:
         assert r.measured == pytest.approx(2 * r.predicted) and r.measured_stall == pytest.approx(2 * r.stall)
-    # replays count for their layer, whose forward they repeat
+    # remats count for their layer, whose forward they repeat
     assert all(any(layer_of(s.name) == r.layer for s in plan.program.steps) for r in rows if r.remats)
 
 

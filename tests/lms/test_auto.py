@@ -81,7 +81,7 @@ def test_what_fits_is_neither_copied_nor_made_again():
         assert device.launches > 0  # repeated from a recording
 
 
-def test_a_slow_link_means_replays_and_a_fast_one_copies(monkeypatch):
+def test_a_slow_link_means_remats_and_a_fast_one_copies(monkeypatch):
     most, least = _sizes("residual")
     budget = least + (most - least) * 7 // 10  # enough for parameters to stay
     monkeypatch.setattr(runtime, "SEARCH", dataclasses.replace(SEARCH, params_share=1.0))

@@ -1,4 +1,4 @@
-"""Memory that a step gives on to what it writes: at replays, and where the old value is made again later."""
+"""Memory that a step gives on to what it writes: at remats, and where the old value is made again later."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _step(name, reads="", writes="", reuses=()):
     return Step(name, tuple(accesses), False, tuple((ord(old), ord(new)) for old, new in reuses))
 
 
-def _plan(steps, letters, units, again, replay_reuses=True):
+def _plan(steps, letters, units, again, remat_reuses=True):
     """The plan in `units` buffers' memory where only `again` (indices of steps) can be run once more, none copied."""
     program = Program("p", tuple(steps), frozenset())
     buffers = {ord(b): Buffer(ord(b), b, UNIT) for b in letters}
     remats = {s: dataclasses.replace(steps[s], name=f"again:{s}") for s in again}
-    if not replay_reuses:
+    if not remat_reuses:
         remats = {s: dataclasses.replace(step, reuses=()) for s, step in remats.items()}
     plan = optimise(
         program,
@@ -61,7 +61,7 @@ def _plan(steps, letters, units, again, replay_reuses=True):
 
 
 def _given(plan, again):
-    """(step, old, new) of inplace_reuses at replays, or at other steps."""
+    """(step, old, new) of inplace_reuses at remats, or at other steps."""
     return [
         (plan.program.steps[op.step].name, chr(old), chr(new))
         for op in plan.ops
@@ -70,7 +70,7 @@ def _given(plan, again):
     ]
 
 
-REPLAYED = [
+REMATERIALIZED = [
     _step("a", "", "a"),
     _step("b", "a", "b", ["ab"]),
     _step("fill", "", "cd"),  # two of two: a and b are gone
@@ -79,12 +79,12 @@ REPLAYED = [
 
 
 @pytest.mark.pure
-def test_two_buffers_suffice_with_a_handover_at_a_replay():
-    plan = _plan(REPLAYED, "abcd", 2, [0, 1])
+def test_two_buffers_suffice_with_a_handover_at_a_remat():
+    plan = _plan(REMATERIALIZED, "abcd", 2, [0, 1])
     assert _given(plan, True) == [("again:1", "a", "b")]
     assert [s for s, again in plan.order if again] == [0, 1]
     with pytest.raises(OutOfDeviceMemory):
-        _plan(REPLAYED, "abcd", 2, [0, 1], replay_reuses=False)
+        _plan(REMATERIALIZED, "abcd", 2, [0, 1], remat_reuses=False)
 
 
 FORWARD = [
@@ -142,7 +142,7 @@ def _with_ops(plan, change):
 @pytest.mark.pure
 @pytest.mark.parametrize(
     ("case", "again", "name"),
-    [((REPLAYED, "abcd", 2, [0, 1]), True, "again:1"), ((FORWARD, "zrxy", 3, [1]), False, "y")],
+    [((REMATERIALIZED, "abcd", 2, [0, 1]), True, "again:1"), ((FORWARD, "zrxy", 3, [1]), False, "y")],
 )
 def test_the_verifier_refuses_wrong_handovers(case, again, name):
     plan = _plan(*case)
@@ -213,7 +213,7 @@ def _residual_program(seed):
 @pytest.mark.parametrize("page", [None, 1024])
 @sample("seeds", range(50), 15)
 def test_random_residual_chains_are_proved(page, seeds):
-    at_replays = at_others = 0
+    at_remats = at_others = 0
     for seed in seeds:
         program, buffers = _residual_program(seed)
         remats = {
@@ -240,7 +240,7 @@ def test_random_residual_chains_are_proved(page, seeds):
             assert plan.arena_bytes <= units * UNIT
             for op in plan.ops:
                 if op.kind is OpKind.COMPUTE and op.inplace_reuses:
-                    at_replays += plan.order[op.step][1]
+                    at_remats += plan.order[op.step][1]
                     made_later = {
                         a.buffer
                         for s, again in plan.order[op.step :]
@@ -249,7 +249,7 @@ def test_random_residual_chains_are_proved(page, seeds):
                         if a.mode is OVERWRITE
                     }
                     at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.inplace_reuses)
-    assert at_replays > 20 and at_others > 20
+    assert at_remats > 20 and at_others > 20
 
 
 def _block(name, bottom):
@@ -271,7 +271,7 @@ def _solver(device, lms=None):
     return solver_class(parsed.message)(parsed.message, tuning=Tuning(split_backward=False), **more)
 
 
-def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):
+def test_training_with_handovers_at_remats_is_the_same_to_the_bit(monkeypatch):
     """Residual blocks in less and less memory, in random orders of the streams; whatever can be is made again."""
     rules = (Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),)
     only = {"rules": rules}

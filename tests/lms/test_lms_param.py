@@ -62,7 +62,7 @@ LMS = {
     "auto": LMSConfig(auto=True, threshold_kb=1),
     "budget": LMSConfig(threshold_kb=1, budget=200 << 10),
 }
-# Layers that are made again, and what their replays make that backward reads; "" where nothing does.
+# Layers that are made again, and what their remats make that backward reads; "" where nothing does.
 CASES = {
     "a convolution": ("residual", ["c2"], ["c2.data"]),
     "three in a row": ("residual", ["c1", "c2", "c4"], ["c1.data", "c2.data", "c4.data"]),

@@ -27,8 +27,8 @@ SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_bot
 RULES = (Rules(copies=False, linked_weight=0.0), Rules(linked_weight=1.0), Rules(remats=False))
 
 
-def _replays(program: Program) -> dict[int, Step]:
-    """Every step that overwrites all it writes can be replayed, whether that is right or not: the planner must see."""
+def _remats(program: Program) -> dict[int, Step]:
+    """Every step that overwrites all it writes can be one, whether that is right or not: the planner must see."""
     found = {}
     for s, step in enumerate(program.steps):
         if not step.host and all(a.mode is not Mode.UPDATE for a in step.accesses):
@@ -43,7 +43,7 @@ def _costs(program, remats, machine=SLOW, seed=0) -> Costs:
 
 
 def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=None):
-    remats = _replays(program)
+    remats = _remats(program)
     costs = _costs(program, remats, machine, seed)
     more = {"costs": costs, "remats": remats, "scratch": frozenset(), "rules": rules, "page": page}
     return optimise(program, buffers, limit=limit, **more), costs
@@ -59,8 +59,8 @@ def test_every_plan_is_proved_and_fits(make, share, page, cases):
         limit = _limit(program, buffers, share, page)
         plan, _ = _optimise(program, buffers, limit, seed, page=page)
         verify(plan)
-        again = ordered(program, _replays(program), plan.order)
-        verify_remat(program, again, _replays(program), frozenset())
+        again = ordered(program, _remats(program), plan.order)
+        verify_remat(program, again, _remats(program), frozenset())
         assert again.program.steps == plan.program.steps
         assert plan.arena_bytes <= max(limit, 0)
 
@@ -120,7 +120,7 @@ def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller(page, seeds)
         assert arenas == sorted(arenas)
 
 
-def test_verify_replays_finds_wrong_values():
+def test_verify_remat_finds_wrong_values():
     """a is made from x and y; x changes, y does not; a made again is another a."""
     read, update, overwrite = Mode.READ, Mode.UPDATE, Mode.OVERWRITE
     steps = (

@@ -38,7 +38,7 @@ def test_there_and_back(net, kind):
     assert [getattr(again, n) for n in numbers] == [getattr(plan, n) for n in numbers]
 
 
-def test_some_plans_here_copy_and_some_replay():
+def test_some_plans_here_copy_and_some_rematerialize():
     plans = [planned(net, kind)[0] for net in NETS for kind in SETTINGS]
     assert any(p.bytes_out for p in plans) and any(p.rematerialized for p in plans)
     assert any(op.inplace_reuses for p in plans for op in p.ops)
@@ -73,7 +73,7 @@ def test_programs_of_other_settings(options, tmp_path):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_a_plan_with_replays(net, tmp_path):
+def test_a_plan_with_remats(net, tmp_path):
     file = tmp_path / "lms.plan"
     file.write_text(text_of(net, "slow link"))
     solver = make_solver(net, SimDevice(64 << 20), lms_of(net, plan_file=str(file)))
@@ -81,8 +81,8 @@ def test_a_plan_with_replays(net, tmp_path):
     assert train(solver, ITERATIONS) == without(net)
 
 
-def test_replays_of_the_wrong_value():
-    """A replay that runs a step too late, when what it reads has changed or gone, is found."""
+def test_remats_of_the_wrong_value():
+    """A remat that runs a step too late, when what it reads has changed or gone, is found."""
     text = text_of("residual", "slow link")
     again = re.search(r"  step \{ (.* again: \d+) \}.*\n", text)
     steps = re.findall(r"  step .*\n", text)

@@ -19,7 +19,7 @@ from pycaffe_lms.lms.rules import SEARCH, Rules
 from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program
-from .test_optimise import SLOW, _costs, _replays
+from .test_optimise import SLOW, _costs, _remats
 
 pytestmark = pytest.mark.pure
 GIVEN = (Rules(linked_weight=0.5), Rules(copies=False, linked_weight=1.0), Rules(remats=False))
@@ -63,7 +63,7 @@ def _plan(seed, rules, search=SEARCH, share=0.3):
     program, buffers = net_program(seed)
     least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
     limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
-    remats = _replays(program)
+    remats = _remats(program)
     costs = _costs(program, remats, SLOW, seed)
     return optimiser.optimise(
         program, buffers, limit=limit, costs=costs, remats=remats, scratch=frozenset(), rules=rules, search=search
@@ -71,7 +71,7 @@ def _plan(seed, rules, search=SEARCH, share=0.3):
 
 
 def _seconds_of(program, seed):
-    return _costs(program, _replays(program), SLOW, seed).steps
+    return _costs(program, _remats(program), SLOW, seed).steps
 
 
 @sample("seeds", range(40), 10)
@@ -102,6 +102,12 @@ def test_the_same_rules_are_tried_in_every_run(monkeypatch):
         assert [rules for rules, _ in tried[:half]] == [rules for rules, _ in tried[half:]]
         assert plans[0].ops == plans[1].ops
         monkeypatch.undo()
+
+
+def test_users_read_words_not_weights():
+    for rules in SEARCH.auto:
+        assert ("copies" in str(rules), "rematerialization" in str(rules)) == (True, rules.remats)
+        assert not any(c.isdigit() for c in str(rules))
 
 
 def test_copies_alone_are_tried_where_nothing_else_was_found(monkeypatch):

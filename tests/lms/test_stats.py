@@ -63,7 +63,7 @@ def auto_plan(monkeypatch):
         plan = solver.net.memory.plans()["train"]
         if plan.rematerialized and plan.copies:
             return solver, plan
-    raise AssertionError("no budget makes it replay")
+    raise AssertionError("no budget makes it rematerialize")
 
 
 def _follow(plan) -> dict:
@@ -123,14 +123,14 @@ def test_a_plan_recounted(seed, ahead):
     assert counts["stay"]["count"] == counts["managed"]["count"] - counts["copied"]["count"]
 
 
-def test_a_plan_with_replays_recounted(monkeypatch):
+def test_a_plan_with_remats_recounted(monkeypatch):
     _, plan = auto_plan(monkeypatch)
     _check(plan)
     found = plan_statistics(plan)
     again = [plan.program.steps[s].name for s, (_, twice) in enumerate(plan.order) if twice]
-    assert found["steps_replayed"] == len(again) > 0
+    assert found["steps_rematerialized"] == len(again) > 0
     assert all(name.startswith("again:") for name in again)
-    # what is made again is born once by each of its replays, and once before
+    # what is made again is born once by each of its remats, and once before
     followed = _follow(plan)["life"]
     twice = {b for b, one in followed.items() if one["born"] > 1 and not plan.buffers[b].call_scratch}
     assert found["buffers"]["recomputed"]["count"] == len(twice) > 0

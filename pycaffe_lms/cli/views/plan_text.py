@@ -157,7 +157,11 @@ def _time_lines(found: Numbers) -> list[str]:
     busy = f"the link is busy for {_ms(found['busy_in_ms'])} and {_ms(found['busy_out_ms'])}"
     rows = (
         ("layers and updates", total - again - waits, ""),
-        ("rematerialization", again, f"{plan['steps_replayed']} of {plan['steps']} steps are layers that run again"),
+        (
+            "rematerialization",
+            again,
+            f"{plan['steps_rematerialized']} of {plan['steps']} steps are layers that run again",
+        ),
         ("waiting for copies", waits, f"{copied}{lossy}; {busy}"),
     )
     lines = [f"Where the time goes ({_ms(total)})"]
@@ -350,13 +354,13 @@ def sweep_row(found: Numbers) -> str:
         layer = f'"{_ends(error["where"]["layer"])}" ' if error["where"]["layer"] else ""
         short = f"{layer}needs {_at_once(error)}"
         return f"{found['batch']:>7}  {'no':<11}  {textwrap.shorten(short, 67, placeholder='..'):<67}{needs:>11}"
-    plan = found.get("plan", {"steps_replayed": 0, "bytes_in": 0, "bytes_out": 0})
+    plan = found.get("plan", {"steps_rematerialized": 0, "bytes_in": 0, "bytes_out": 0})
     runs = "without LMS" if core else "in parts" if found["parts"] else "with LMS"
     waiting = found["stall_ms"] / found["ms"] if found["ms"] else 0.0
     return (
         f"{found['batch']:>7}  {runs:<11}  {human_bytes(found['device_bytes']):>10} "
         f"{human_bytes(found['host_bytes']):>10} {found['ms']:>8.1f} {_rate(found['images_per_s']):>8} {waiting:>7.0%} "
-        f"{plan['steps_replayed']:>6} {human_bytes(plan['bytes_in'] + plan['bytes_out']):>10} {needs:>11}"
+        f"{plan['steps_rematerialized']:>6} {human_bytes(plan['bytes_in'] + plan['bytes_out']):>10} {needs:>11}"
     )
 
 

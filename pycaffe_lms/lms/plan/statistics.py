@@ -17,7 +17,7 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
 
     Returns:
         program: its name.
-        steps: steps that run, rematerialization included; steps_replayed: those that rematerialize.
+        steps: steps that run, rematerialization included; steps_rematerialized: those that rematerialize.
         copies_in, copies_out: copies, one in parts counted once, carried-over values included.
         copies_in_parts: pieces of the copies that are made in parts.
         bytes_in, bytes_out: bytes copied, without carried-over values.
@@ -40,7 +40,7 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
     return {
         "program": plan.program.name,
         "steps": len(plan.program.steps),
-        "steps_replayed": plan.rematerialized,
+        "steps_rematerialized": plan.rematerialized,
         "copies_in": sum(op.kind is OpKind.IN and op.begins for op in ops),
         "copies_out": sum(op.kind is OpKind.OUT and op.begins for op in ops),
         "copies_in_parts": plan.copy_pieces,

@@ -29,7 +29,7 @@ from .carry_over import with_carry_over
 from .evict import Constraints, DoesNotFit, EvictionPass, Evictions
 from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
 
-STAYS = "nothing has to leave"  # `Plan.rules` of a plan without evictions
+STAYS = "nothing is copied or rematerialized"  # `Plan.rules` of a plan without evictions
 
 
 def optimise(

@@ -252,9 +252,9 @@ def _totals(plan: Plan) -> str:
         ],
         "Plan": [
             ("program", found["program"]),
-            ("steps", f"{found['steps']}, {found['steps_replayed']} of them run again"),
+            ("steps", f"{found['steps']}, {found['steps_rematerialized']} of them run again"),
             ("predicted", f"{duration(plan.seconds)}, {duration(plan.stall)} of it waiting for copies"),
-            ("rules of the search", found["rules"] or "none"),
+            ("method", found["rules"] or "none"),
         ],
     }
     return "".join(

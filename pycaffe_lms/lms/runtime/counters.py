@@ -26,7 +26,7 @@ class Counters:
     Attributes:
         runs: finished runs.
         copies_in, copies_out: copies, one in parts counted once.
-        steps_replayed: steps that ran again for rematerialization.
+        steps_rematerialized: steps that ran again for rematerialization.
         seconds, stall_seconds: as the plans predict.
         held_peak: most bytes of managed buffers on the device at once.
     """
@@ -36,7 +36,7 @@ class Counters:
     bytes_out: int = 0
     copies_in: int = 0
     copies_out: int = 0
-    steps_replayed: int = 0
+    steps_rematerialized: int = 0
     seconds: float = 0.0
     stall_seconds: float = 0.0
     held_peak: int = 0
@@ -49,7 +49,7 @@ class Counters:
 
     def finished(self, plan: Plan) -> None:
         """Count a finished run of the plan, with its predicted times."""
-        self.runs, self.steps_replayed = 1, plan.rematerialized
+        self.runs, self.steps_rematerialized = 1, plan.rematerialized
         self.seconds, self.stall_seconds = plan.seconds, plan.stall
 
     def described(self) -> dict[str, int | float]:
@@ -138,8 +138,8 @@ def statistics(runtime: Runtime) -> dict[str, Any]:
         (earlier page-locked host copies, such as filled weights, are not counted); host_shared_bytes: the part of it
         that values within a run use in turn.
         total, and for every program total and last_run: runs, bytes_in, bytes_out, copies_in, copies_out and
-        steps_replayed, counted since the start or `stats.reset()`; held_peak_bytes, observed; seconds_predicted and
-        stall_ms_predicted, from the plans.
+        steps_rematerialized, counted since the start or `stats.reset()`; held_peak_bytes, observed; seconds_predicted
+        and stall_ms_predicted, from the plans.
         programs: by name ("train", "test"; nets with programs of one name count together), beside these: plan, see
         `plan_statistics`; measured: of the last recorded iteration, see `MeasuredRun.described`, or None.
     """
