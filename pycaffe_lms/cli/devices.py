@@ -54,12 +54,13 @@ def choose(
         backend = "cuda" if cuda_available() else "cpu"
         _log.info("No device was asked for: %s.", "a GPU is there" if backend == "cuda" else "no GPU is there")
     device: Device
+    if backend != "cpu":
+        cuda.set_math("tf32" if args.math == "bf16" else args.math)  # of the simulated device: what is predicted
     if backend == "sim":
         capacity = {} if lms.budget is None else {"capacity": lms.budget}
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)
         _log.info("Using the %s.", device.describe())
     elif backend == "cuda":
-        cuda.set_math("tf32" if args.math == "bf16" else args.math)
         device = get_device("cuda", index=index)
         _log.info("Using GPUs %d", index)
         _log.info("GPU %d: %s", index, device.describe())

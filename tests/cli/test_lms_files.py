@@ -184,3 +184,15 @@ def test_a_line_that_says_the_same_as_the_last_is_left_out(folder):
     lines = [m[0] for m in map(LINE.fullmatch, done.log) if m]
     assert done.code == 0 and sum(", loss = " in line for line in done.log) >= 12
     assert 1 <= len(lines) < 12 and all(a != b for a, b in zip(lines, lines[1:], strict=False))
+
+
+@pytest.mark.parametrize(("math", "rate"), [("tf32", "255 TFLOP/s"), ("fp32", "43 TFLOP/s"), ("bf16", "255 TFLOP/s")])
+def test_predictions_are_for_the_math_that_runs(folder, capsys, math, rate):
+    """As `plan -gpu h200 -math` has them; the simulated device is an H200 to predictions."""
+    done = _train(folder, "-backend", "sim", "-lms", "1", "-lms_budget", "60KB", "-math", math, "-lms_report", "r.html")
+    assert done.code == 0, done.stderr
+    [rates] = [text for text in Page((folder / "r.html").read_text()).texts["dd"] if "TFLOP/s" in text]
+    assert rate in rates
+    assert main(["plan", str(folder / "net.prototxt"), "-gpu", "h200", "-math", math]) == 0
+    assert rate in capsys.readouterr().out
+    _train(folder, "-backend", "sim")  # leaves the process in the mode it was in

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ReferenceType
 
+from ...backend import cuda
 from ...backend.device import Device, Span
 from ...errors import OutOfDeviceMemory, PlanError, human_bytes
 from ...memory.host import HostSlab
@@ -55,7 +56,7 @@ class Runtime:
         idle: LMS manages nothing, since everything fits without it.
         arena: device memory that managed buffers use in turn.
         recorder: set while an iteration is recorded, see `recorder.py`.
-        machine: rates of the device, for predictions; None: looked up by the device's name.
+        machine: rates of the device, for predictions; None: by the device's name and the mode of `set_math`.
         measured: measured seconds by step name, which replace predictions of `machine`.
         search: the numbers by which plans are searched for.
     """
@@ -87,7 +88,8 @@ class Runtime:
             if budget is not None:
                 self.device.set_budget(budget)
             if self.machine is None:
-                self.machine = machine_of(self.device.describe(), self.device.capacity())
+                machine = machine_of(self.device.describe(), self.device.capacity())
+                self.machine = machine.with_math(cuda.math())
             self.slab = HostSlab(self.device, self.config.host_limit)
             if self.config.compress:
                 self.compression = Compression(self.device, self.config.compress)
