@@ -16,7 +16,7 @@ from ..backend.device import Device
 from ..backend.sim.device import SimDevice
 from ..data.sets.zoo import find_model
 from ..errors import UsageError, WeightsError
-from ..formats.rawfile import could_not_open
+from ..formats.rawfile import check_readable
 from ..lms.config import LMSConfig, parse_size
 from ..net import weights
 from ..net.net import Net
@@ -143,11 +143,7 @@ def build_net(
 def check_weights(files: str) -> None:
     """Raise WeightsError unless every file of a comma list can be opened: it is said before a net is built."""
     for path in filter(None, map(str.strip, files.split(","))):
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as failure:
-            raise could_not_open(path, failure, WeightsError) from None
+        check_readable(path, WeightsError)
 
 
 def load_weights(net: Net, files: str) -> None:

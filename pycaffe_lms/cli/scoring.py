@@ -15,7 +15,7 @@ from ..data.sets.zoo import find_model
 from ..data.transform.mean import load_mean
 from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
-from ..formats.rawfile import could_not_open
+from ..formats.rawfile import check_readable, could_not_open
 from ..pycaffe.classes import Net
 from . import devices, flags
 
@@ -69,9 +69,11 @@ def deploy_file(args: argparse.Namespace) -> str:
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return where the net runs, as keywords of Classifier and Detector. Raises CaffeError for weights that are not
-    there, or a device."""
+    """Return where the net runs, as keywords of Classifier and Detector. Raises CaffeError for weights, a mean or a
+    device that is not there."""
     devices.check_weights(args.pretrained_model)
+    if args.mean_file:
+        check_readable(args.mean_file, DataError)
     lms = flags.lms_config(args)
     where: dict[str, Any] = {"lms": lms, "device": devices.choose(args, lms)}
     return where | {"tuning": replace(Net.tuning_by_hand, half=True)} if flags.half(args) else where

@@ -64,7 +64,7 @@ def split(folder: str | os.PathLike[str], share: float, seed: int) -> tuple[list
     classes = find_classes(folder)
     fix = f"lay pictures out as {os.path.join(os.fspath(folder), 'CLASS', 'NAME.jpg')}, at least two of a class"
     if len(classes) < 2:
-        raise DataError(f"{len(classes)} folders of classes; there must be two or more", where=where, fix=fix)
+        raise DataError(f"folders of classes: {len(classes)}; there must be two or more", where=where, fix=fix)
     if set(classes) <= {"train", "val", "test", "valid", "validation"}:
         fix = f"give {os.path.join(os.fspath(folder), 'train')}, or use `pycaffe-lms dataset imagenet`"
         raise DataError(f"the folders {', '.join(classes)} are no classes", where=where, fix=fix)
@@ -73,7 +73,7 @@ def split(folder: str | os.PathLike[str], share: float, seed: int) -> tuple[list
     for label, name in enumerate(classes):
         mine = [line for line in lines if line[1] == label]
         if len(mine) < 2:
-            raise DataError(f'{len(mine)} pictures of the class "{name}"', where=where, fix=fix)
+            raise DataError(f'pictures of the class "{name}": {len(mine)}', where=where, fix=fix)
         order = shuffled(len(mine), seed + label)
         count = min(max(1, round(share * len(mine))), len(mine) - 1)
         chosen = set(order[:count].tolist())

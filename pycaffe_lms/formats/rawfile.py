@@ -27,6 +27,15 @@ def could_not_open(path: str | os.PathLike[str], failure: OSError, error: type[C
     return error(message, fix=f"check the path; a relative one begins at {os.getcwd()}")
 
 
+def check_readable(path: str | os.PathLike[str], error: type[CaffeError]) -> None:
+    """Raise `could_not_open` of a file that cannot be opened, so that it is said before work begins."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as failure:
+        raise could_not_open(path, failure, error) from None
+
+
 @contextmanager
 def open_text(path: str | os.PathLike[str], what: str, fix: str = "check the path") -> Iterator[TextIO]:
     """Open a text file for the block; bytes that are not UTF-8 are kept. Raises: DataError, "cannot read WHAT"."""

@@ -5,10 +5,12 @@ Source of the chart types: BVLC/caffe, tools/extra/plot_training_log.py.
 
 from __future__ import annotations
 
+import importlib
 import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from ..errors import DataError, MissingDependency
 from ..formats.training_log import ITERATION, SECONDS, Point, Row, TrainingLog, columns
@@ -66,17 +68,21 @@ def curves(log: TrainingLog, name: str, chart: int, outputs: Sequence[str] = ())
     return [_of_rows(name, log.test, best[0], x)]
 
 
+def require_matplotlib() -> ModuleType:
+    """Return Matplotlib's module of figures. Raises MissingDependency: to be called before work begins."""
+    try:
+        return importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise MissingDependency("matplotlib", "drawing curves", "'pycaffe-lms[plot]'", "parse_log writes CSV") from None
+
+
 def draw(lines: Sequence[Curve], chart: int, form: str, title: str = "") -> bytes:
     """Draw the chart as a file of format `form`, one of FORMATS.
 
     title: stands large above the chart's name. Raises: MissingDependency without Matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependency("matplotlib", "drawing curves", "'pycaffe-lms[plot]'", "parse_log writes CSV") from None
     y, x = CHARTS[chart]
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = require_matplotlib().Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for line in lines:
         marker = "o" if len(line.x) <= _MOST_MARKED else None

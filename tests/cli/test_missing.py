@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
@@ -81,6 +82,43 @@ def test_a_picture(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
+    ("argv", "said_of"),
+    [
+        ("classify net.prototxt cats.npy -weights net.caffemodel -mean_file none.npy", "Could not open file none.npy"),
+        ("detect net.prototxt windows.csv x.csv -weights net.caffemodel", "Could not open file none.png"),
+        ("compute_image_mean none_lmdb x.binaryproto", "none_lmdb: there is no database here"),
+        ("extract_features net.caffemodel net.prototxt prob there 1 lmdb", "there: exists already"),
+    ],
+)
+def test_other_files(argv, said_of, monkeypatch, capsys, tmp_path):
+    pytest.importorskip("cv2")
+    (tmp_path / "windows.csv").write_text("filename,ymin,xmin,ymax,xmax\ncat.png,0,0,2,2\nnone.png,0,0,2,2\n")
+    (tmp_path / "there").mkdir()
+    code, said = refused(monkeypatch, capsys, argv)
+    assert code == 1 and said_of in said and "\n  fix: " in said
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "draw_net net.prototxt none/x.dot",
+        "plot_training_log 0 none/x.png none.log",
+        "classify net.prototxt cats.npy none/x -weights net.caffemodel",
+        "detect net.prototxt none.csv none/x.csv -weights net.caffemodel",
+        "export_onnx net.prototxt -weights net.caffemodel -o none/x.onnx",
+        "compute_image_mean none_lmdb none/x.binaryproto",
+    ],
+)
+def test_a_folder_to_write_to(argv, monkeypatch, capsys):
+    """It is missing: that is said before anything is read, not after minutes of work."""
+    for package in ("pydot", "matplotlib", "onnx"):
+        pytest.importorskip(package)
+    code, said = refused(monkeypatch, capsys, argv)
+    assert code == 2 and re.search(r"error: \S+ none/x\S*: no file can be written there\n  fix: give a file in a", said)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
     ("package", "argv", "extra"),
     [
         ("cv2", "classify net.prototxt cat.png -weights net.caffemodel", "image"),
@@ -89,6 +127,10 @@ def test_a_picture(monkeypatch, capsys):
         ("tensorboardX", "train solver.prototxt -tensorboard runs", "tensorboard"),
         ("rich", "train solver.prototxt -progress bar", "progress"),
         ("pydot", "draw_net net.prototxt x.png", "draw"),
+        ("matplotlib", "plot_training_log 0 x.png none.log", "plot"),
+        ("cv2", "detect net.prototxt none.csv x.csv -weights net.caffemodel", "image"),
+        ("h5py", "detect net.prototxt none.csv x.h5 -weights net.caffemodel", "hdf5"),
+        ("plyvel", "extract_features net.caffemodel net.prototxt prob db 1 leveldb", "leveldb"),
     ],
 )
 def test_a_package_with_its_pip_line(package, argv, extra, monkeypatch, capsys):

@@ -42,7 +42,7 @@ def test_a_chart_in_the_terminal(folder, capsys):
         (("6", "x.png", "one.log", "-output", "loss"), 2, "test outputs"),
         (("0", "x.png", "one.log", "none.log"), 1, "none.log"),
         (("0", "x.png", "one.log", "-output", "acc"), 1, "one.log"),
-        (("0", "no/x.png", "one.log"), 1, "no/x.png"),
+        (("0", "no/x.png", "one.log"), 2, "no/x.png"),
     ],
 )
 def test_wrong_use(folder, capsys, argv, code, word):

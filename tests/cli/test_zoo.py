@@ -41,7 +41,7 @@ def test_get_works_twice(empty):
         "resnet-50: models/resnet-50 (6 files written)",
         "digits: models/digits (4 files written)",
     ]
-    assert "To train it: pycaffe-lms train -solver models/resnet-50/solver.prototxt" in done.log
+    assert "To train it: pycaffe-lms train models/resnet-50/solver.prototxt" in done.log
     done = caffe("zoo", "get", "resnet-50", cwd=empty)
     assert (done.code, done.out) == (0, "resnet-50: models/resnet-50 (there already, with all 6 files)\n")
     (empty / "models/resnet-50/solver.prototxt").write_text("max_iter: 1\n")

@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-images_dim {args.images_dim} is not a height and a width", fix="for example 256,256")
     if args.top < 1:
         raise UsageError(f"-top {args.top}", fix="1 or more")
+    path = "" if args.output_file is None else args.output_file.removesuffix(".npy") + ".npy"
+    flags.check_place(path, "OUTPUT")
     labels = _labels(args.labels_file)
     names, pictures = _inputs(args)
     where = scoring.options(args)
@@ -96,10 +98,9 @@ def run(args: argparse.Namespace) -> int:
         )
     if labels is not None or args.output_file is None:
         _print_best(names, scores, labels or [f"class {k}" for k in range(scores.shape[1])], args.top)
-    if args.output_file is None:
+    if not path:
         _warn_of_no_probabilities(scores)
         return 0
-    path = args.output_file if args.output_file.endswith(".npy") else args.output_file + ".npy"
     _log.info("Saving results into %s", path)
     content = io.BytesIO()
     np.save(content, scores)

@@ -33,6 +33,7 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Log the channels' means; write the file."""
+    flags.check_place(args.output or "", "OUTPUT_FILE")
     _log.info("Starting iteration")
     with Progress(args.progress, every=10000) as progress:
         mean, _ = database_mean(args.database, backend=args.backend, progress=progress)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ...data.transform.picture import require_opencv
 from ...detector import Detector
 from ...errors import DataError, UsageError, Where
 from ...formats.atomic import atomic_write
 from ...formats.hdf5_file import load_h5py, write_hdf5
-from ...formats.rawfile import read_bytes
+from ...formats.rawfile import check_readable, read_bytes
 from ...log import only_warnings
 from .. import flags, scoring
 
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output_file!r} is neither .csv nor .h5", fix="end it in one of them")
     if ending == ".h5":
         load_h5py()
+    flags.check_place(args.output_file, "OUTPUT")
+    require_opencv()
     listed = args.crop_mode == "list" or (args.crop_mode is None and args.input_file.lower().endswith(".csv"))
     if not listed:
         raise UsageError(
@@ -68,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
             fix="compute windows with any proposal method and give them as a .csv file",
         )
     windows = _windows(args.input_file)
+    for picture in windows:
+        check_readable(picture, DataError)
     where = scoring.options(args)
     with only_warnings():
         net = Detector(scoring.deploy_file(args), args.pretrained_model, **where)

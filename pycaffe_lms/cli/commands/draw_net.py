@@ -46,6 +46,7 @@ def build_parser() -> flags.Parser:
 def run(args: argparse.Namespace) -> int:
     """Write the picture."""
     check_tools(args.picture)
+    flags.check_place(args.picture, "PICTURE")
     args.model = find_model(args.model)
     net = read_net(args.model).message
     phase = None if args.phase == "ALL" else Phase.Value(args.phase)

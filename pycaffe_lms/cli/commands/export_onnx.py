@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")
     args.model = find_model(args.model, "deploy")
     require()
+    flags.check_place(args.output, "-o")
     devices.check_weights(args.weights)
     with only_warnings():
         try:

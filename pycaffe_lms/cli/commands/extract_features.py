@@ -7,7 +7,7 @@ import argparse
 import logging
 from contextlib import ExitStack
 
-from ...data.sets.conversion import WRITERS
+from ...data.sets.conversion import WRITERS, check_target
 from ...data.sets.features import FeatureWriter, feature_shape
 from ...errors import GraphError, UsageError
 from ...net.net import Net
@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     names, paths = _pairs(args)
     _apply_mode(args)
     devices.check_weights(args.weights)
+    for path in paths:
+        check_target(path, backend=args.db_type, overwrite=args.overwrite)
     net = devices.build_net(args, 1, forward_only=True)
     try:
         _check(net, names, args.model)

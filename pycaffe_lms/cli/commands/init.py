@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
     shape = " x ".join(map(str, data.shape))
     print(f"{out}: {len(data.classes)} classes, {data.train} pictures to train and {data.test} to test, {shape}")
     solver = out / "solver.prototxt"
-    print(f"train:    {flags.PROG} train -solver {quote(str(solver))}")
+    print(f"train:    {flags.PROG} train {quote(str(solver))}")
     print(f"classify: {flags.PROG} {_classify(out, name, args.size, starter.iterations(data))}", flush=True)
-    return train.run(flags.parse(train.build_parser(), ["-solver", str(solver)])) if args.train else 0
+    return train.run(flags.parse(train.build_parser(), [str(solver)])) if args.train else 0
 
 
 def _classify(out: Path, name: str, size: int, iterations: int) -> str:
@@ -97,6 +97,6 @@ def _classify(out: Path, name: str, size: int, iterations: int) -> str:
     files = ("deploy.prototxt", f"{name}_iter_{iterations}.caffemodel", "labels.txt", "mean.binaryproto")
     net, weights, labels, mean = (quote(str(out / file)) for file in files)
     return (
-        f"classify PICTURE scores.npy -model_def {net} -pretrained_model {weights} -labels_file {labels} "
+        f"classify {net} PICTURE -weights {weights} -labels_file {labels} "
         f"-mean_file {mean} -input_scale {starter.INPUT_SCALE:g} -images_dim {size},{size} -center_only"
     )

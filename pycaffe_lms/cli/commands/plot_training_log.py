@@ -9,7 +9,7 @@ from ...errors import DataError, UsageError
 from ...formats.atomic import atomic_write
 from ...formats.training_log import read_training_log
 from ...viz.text_chart import TERMINAL, text_chart
-from ...viz.training_curves import AXES, CHARTS, FORMATS, curves, draw
+from ...viz.training_curves import AXES, CHARTS, FORMATS, curves, draw, require_matplotlib
 from .. import flags
 
 _ABOUT = (
@@ -45,10 +45,13 @@ def run(args: argparse.Namespace) -> int:
     outputs = [o for o in args.output.split(",") if o]
     if outputs and CHARTS[args.chart][0].startswith("Train"):
         raise UsageError("-output names test outputs", fix="charts 0 to 3 draw them")
+    if args.picture != TERMINAL:
+        require_matplotlib()
+        flags.check_place(args.picture, "PICTURE")
     lines, nets = [], set()
     for path in args.logs:
+        log = read_training_log(path)
         try:
-            log = read_training_log(path)
             lines += curves(log, Path(path).stem, args.chart, outputs)
         except DataError as error:
             raise error.at(file=path) from None

@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
     """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
-    device = devices.choose(args, flags.lms_config(args))
-    limits = _limits(device)  # before the net takes memory
     phase = flags.PHASES[args.phase]
     args.model = find_model(args.model) if args.shape else net_with_data(args.model, phase)
+    device = devices.choose(args, flags.lms_config(args))
+    limits = _limits(device)  # before the net takes memory
     net = devices.build_net(args, phase, device=device, synthetic=Synthetic(args.shape))
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)

@@ -19,7 +19,7 @@ Model Support; least: the least with it (-lms 1).
 `zoo get NAME ..` writes the folder models/NAME; the paths in its solver begin at the current folder. Files that are
 there already and whole stay as they are.
 
-Commands that take a net or a solver take a model's name instead: `plan -model resnet-152`, `train -solver digits`.
+Commands that take a net or a solver take a model's name instead: `plan resnet-152`, `train digits`.
 NAME/FILE names another file of its folder, such as resnet-50/deploy. A folder models/NAME here goes first."""
 _HEAD = ("model", "parameters", "forward", "batch", "memory", "least", "what for")
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         said = f"{len(written)} files written" if written else f"there already, with all {count} files"
         print(f"{name}: {folder} ({said})")
         if (folder / "solver.prototxt").exists():
-            _log.info("To train it: %s train -solver %s", flags.PROG, folder / "solver.prototxt")
+            _log.info("To train it: %s train %s", flags.PROG, folder / "solver.prototxt")
     return 0
 
 

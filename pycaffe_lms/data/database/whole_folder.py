@@ -88,14 +88,18 @@ def twice(key: bytes, path: str | os.PathLike[str]) -> DataError:
     )
 
 
-def _check_target(target: Path, kind: DatabaseKind, overwrite: bool) -> None:
-    if not target.exists() and not target.is_symlink():
-        return
-    where = Where(file=str(target))
-    if not overwrite:
+def refuse_present(target: Path) -> None:
+    """Raise DataError if there is anything at a path where a database will be written."""
+    if os.path.lexists(target):
         fix = "remove it, choose another name, or replace it with -overwrite (overwrite=True)"
-        raise DataError("exists already", where=where, fix=fix)
-    if not (target / kind.marker).is_file() or target.is_symlink():
+        raise DataError("exists already", where=Where(file=str(target)), fix=fix)
+
+
+def _check_target(target: Path, kind: DatabaseKind, overwrite: bool) -> None:
+    if not overwrite:
+        refuse_present(target)
+    elif os.path.lexists(target) and (target.is_symlink() or not (target / kind.marker).is_file()):
+        where = Where(file=str(target))
         raise DataError(f"is not {kind.name} folder, so it is not overwritten", where=where, fix="choose another name")
 
 

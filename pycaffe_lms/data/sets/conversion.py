@@ -10,15 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
 from ...errors import DataError, Where
+from ..database.leveldb_source import load_plyvel
 from ..database.leveldb_writer import write_leveldb
 from ..database.lmdb_writer import write_lmdb
 from ..database.open import open_database
 from ..database.source import DatabaseSource
-from ..database.whole_folder import Record
+from ..database.whole_folder import Record, refuse_present
 from ..transform.transformer import batch_rng
 
 _log = logging.getLogger(__name__)
@@ -43,6 +45,14 @@ def write_database(
             f'no database backend "{backend}"', where=Where(file=os.fspath(path)), fix="use " + " or ".join(WRITERS)
         )
     return WRITERS[backend](path, records, overwrite=overwrite)
+
+
+def check_target(path: str | os.PathLike[str], *, backend: str, overwrite: bool) -> None:
+    """Raise what `write_database` would before its first record, so that it is said before work begins."""
+    if backend == "leveldb":
+        load_plyvel("writing")
+    if not overwrite:
+        refuse_present(Path(os.path.abspath(path)))
 
 
 def make_database(
