@@ -509,7 +509,9 @@ class Net(Uncopied):
 
     def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
         """Return the program of a training iteration with these updates (None: a test forward)."""
-        return self.arrangement.test() if updates is None else self._iteration("train", True, updates())
+        if updates is None:
+            return self.arrangement.test()
+        return self._iteration("train", True, updates(), reduce=True)
 
     def loss(self, start: int = 0, end: int | None = None) -> float:
         """Return the weighted sum of the loss tops of layers start..end, as last computed."""

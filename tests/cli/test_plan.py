@@ -393,3 +393,47 @@ def test_shapes_of_python_layers_follow_the_batch(python_net, capsys):
 def test_a_shape_for_a_python_layer_that_runs_is_refused(python_net, capsys):
     assert main(["plan", "-model", python_net, "-python", "on", "-shape", "y=8,250"]) == 2
     assert "no data layer makes y" in capsys.readouterr().err
+
+
+# -- many GPUs ---------------------------------------------------------------------------------------------------------
+def test_ranks_are_rows_of_a_table(model, capsys):
+    argv = ["-model", model, "-gpu", "v100", "-ranks", "1,4,8,16", "-node_gpus", "4", "-network", "10GB/s"]
+    code, out = _plan(capsys, *argv)
+    assert code == 0 and "nodes of 4 GPUs, NVLink 120 GB/s, network 10 GB/s a node" in out
+    rows = _json(Path(model).parent, *argv)["ranks"]
+    assert [(r["ranks"], r["nodes"]) for r in rows] == [(1, 1), (4, 1), (8, 2), (16, 4)]
+    alone = _json(Path(model).parent, "-model", model, "-gpu", "v100")
+    batch = alone["batch"]
+    for row in rows:
+        assert row["efficiency"] == pytest.approx(alone["ms"] / row["ms"])
+        assert row["images_per_s"] == pytest.approx(row["ranks"] * batch * 1e3 / row["ms"])
+        assert re.search(rf"^ +{row['ranks']} .* {row['efficiency']:.1%} .* {row['limit']}$", out, re.M)
+    assert rows[0]["sums_ms"] == 0 and rows[1]["sums_ms"] < rows[2]["sums_ms"] < rows[3]["sums_ms"]
+    assert _plan(capsys, *argv)[1].endswith(out), "from the cache"
+
+
+def test_ranks_sum_the_same_bytes_with_lms_and_without(model):
+    argv = ["-model", model, "-gpu", "t4", "-ranks", "4", "-workspace", "0KB"]
+    core = _json(Path(model).parent, *argv, "-lms", "off")
+    lms = _json(Path(model).parent, *argv, "-lms", "1", "-lms_budget", "40KB")
+    assert not lms["in_core"]["fits"] and lms["plan"]["bytes_in"] > 0
+    assert lms["ranks"][0]["sums_ms"] == pytest.approx(core["ranks"][0]["sums_ms"]) and core["ranks"][0]["sums_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["-ranks", "16"], "needs -network"),
+        (["-ranks", "12", "-network", "50GB/s"], "does not fill nodes of 8"),
+        (["-ranks", "x"], "-ranks"),
+        (["-ranks", "8", "-node_gpus", "0"], "at least one GPU"),
+        (["-ranks", "16", "-network", "50"], "is no rate"),
+        (["-network", "50GB/s"], "add -ranks"),
+        (["-node_gpus", "4"], "add -ranks"),
+        (["-ranks", "8", "-phase", "TEST"], "exclude each other"),
+        (["-ranks", "8", "-sweep", "batch=1..2"], "exclude each other"),
+    ],
+)
+def test_ranks_that_cannot_be(model, argv, said, capsys):
+    assert main(["plan", "-model", model, *argv]) == 2
+    assert said in capsys.readouterr().err

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ...formats.atomic import atomic_write
 from ...formats.prototxt.parser import kind_of
 from ...lms.config import LMSConfig, parse_size
 from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
+from ...lms.cost.network import Cluster, parse_network, parse_ranks
 from ...net.inspect.account import page_contents
 from ...options import options_of
 from ...pycaffe.mode import MATH
@@ -37,6 +38,7 @@ from ..zoo_names import net_with_shapes, solver_with_shapes
 ASSUMED = "36MB"
 _COMMON = "solver shape set gpu lms lms_budget budget sweep steps report json"
 LIST = "list"  # of -gpu
+NODE_GPUS = 8
 _FIRST = ("threshold_kb", "budget")  # settings whose flags stand among the common ones
 _REFUSED = dict.fromkeys(("backend", "sim_order", "sim_seed"), "plan runs nothing, so there is no device to choose") | {
     "lms_sync": "plan predicts how copies and layers overlap, which -lms_sync changes in a run, to measure and debug"
@@ -65,6 +67,27 @@ def build_parser() -> flags.Parser:
     )
     others = [name for name in options_of(LMSConfig) if name not in _FIRST]
     flags.add_settings(p, LMSConfig, without=others, names={"budget": ("--budget",)})
+    p.add_argument(
+        "--ranks",
+        default="",
+        metavar="N",
+        help="also predict a data-parallel training on N GPUs, each with a batch of its own; 8,16,32: a line for each "
+        "number (how: docs/scaling.md)",
+    )
+    p.add_argument(
+        "--node_gpus",
+        type=int,
+        default=NODE_GPUS,
+        metavar="N",
+        help=f"of -ranks: GPUs of a node (default: {NODE_GPUS})",
+    )
+    p.add_argument(
+        "--network",
+        default="",
+        metavar="RATE",
+        help="of -ranks: what a node sends per second, and receives at the same time, over all its network cards, such "
+        "as 50GB/s or 400Gbit/s",
+    )
     p.add_argument(
         "--sweep",
         default="",
@@ -140,6 +163,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-report_budgets needs a page", fix="add -report page.html")
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
+    clusters = _clusters(args)
     make = partial(
         Nets,
         lms=lms,
@@ -161,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
             nets = make(overrides.net_of(args), args.shape, level=args.level, stages=flags.stages(args), rule=rule)
         args.model = args.model or args.solver
         answers = Answers(nets, cache, outcome_wanted=bool(args.report))
-        return _sweep(answers, args, sign) if args.sweep else _page(answers, args, sign)
+        return _sweep(answers, args, sign) if args.sweep else _page(answers, args, sign, clusters)
 
 
 def _title(nets: Nets, args: argparse.Namespace) -> str:
@@ -169,7 +193,7 @@ def _title(nets: Nets, args: argparse.Namespace) -> str:
     return f"{name}, {'a training iteration' if args.phase == 'TRAIN' else 'a forward pass of phase TEST'}"
 
 
-def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
+def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife, clusters: Sequence[Cluster]) -> int:
     """Print the page of one plan, and what else is asked for."""
     nets, steps = answers.nets, args.steps and not args.summary
     answered = answers.page(steps=steps)
@@ -184,10 +208,14 @@ def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife) -> int:
     if nets.batch and (args.json or found["error"] is not None):
         largest, _ = answers.largest(nets.batch)
         numbers["largest_batch"] = largest
+    if clusters and found["error"] is None:
+        numbers["ranks"] = answers.ranks(clusters)
     items = "" if nets.batch is None else f", batch {nets.batch}"
     title = f"{_title(nets, args)}: {found['layers']} layers{items}"
     sign.clear()
     _print(plan_text.page(nets, title, args.workspace, answered, largest))
+    if "ranks" in numbers:
+        _print(["", *plan_text.rank_lines(nets, clusters[-1], numbers["ranks"])])
     if found["table"]:
         _print(["", *plan_text.step_lines(found["table"])])
     _write(args, numbers)
@@ -208,6 +236,27 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
     if args.solver and (args.solver_type or args.phase == "TEST"):
         flag = "-solver_type" if args.solver_type else "-phase TEST"
         raise UsageError(f"{flag} and -solver exclude each other", fix=f"plan with -model, or without {flag}")
+
+
+def _clusters(args: argparse.Namespace) -> list[Cluster]:
+    """Return what -ranks, -node_gpus and -network describe. Raises UsageError."""
+    if not args.ranks:
+        for flag, given in (("-network", args.network), ("-node_gpus", args.node_gpus != NODE_GPUS)):
+            if given:
+                raise UsageError(f"{flag} describes what -ranks run on", fix="add -ranks 64, say")
+        return []
+    for flag, given in (("-phase TEST", args.phase == "TEST"), ("-sweep", args.sweep)):
+        if given:
+            raise UsageError(f"-ranks and {flag} exclude each other", fix="leave one of them out")
+    if args.node_gpus < 1:
+        raise UsageError(f"-node_gpus {args.node_gpus}: a node has at least one GPU", fix="-node_gpus 8, say")
+    ranks = parse_ranks(args.ranks, args.node_gpus)
+    if max(ranks) > args.node_gpus and not args.network:
+        raise UsageError(
+            f"-ranks {args.ranks} with {args.node_gpus} GPUs a node needs -network", fix="for example -network 50GB/s"
+        )
+    network = parse_network(args.network) if args.network else 0.0
+    return [Cluster(n, args.node_gpus, network) for n in ranks]
 
 
 def _machine(name: str, budget: int | None) -> Machine:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ... import errors
 from ...errors import CaffeError, Where
+from ...lms.cost.network import Cluster, Prediction, predict
 from ...lms.plan.statistics import plan_statistics
 from ...lms.report.text import step_table
 from ...log import only_warnings
@@ -107,6 +108,20 @@ class Answers:
 
         return int(self._cache.answer(question | {"asked": "largest without LMS"}, compute))
 
+    def ranks(self, clusters: Sequence[Cluster]) -> list[Numbers]:
+        """Return a prediction of a data-parallel training for each cluster, as `rank_numbers`."""
+        question, _ = self._core(None)
+
+        def compute() -> list[Numbers]:
+            alone = 1e-3 * self.outcome()["ms"]
+            with only_warnings():
+                timeline = self.nets.timeline()
+            machine = self.nets.machine
+            return [rank_numbers(predict(timeline, alone, c, machine), self.nets) for c in clusters]
+
+        asked = {"asked": "ranks", "clusters": [asdict(c) for c in clusters]}
+        return list(self._cache.answer(question | asked, compute))
+
     def page(self, *, steps: bool) -> Page:
         """Return what the page shows, of a large net found by two processes side by side."""
 
@@ -185,6 +200,22 @@ def numbers(found: Outcome) -> Numbers:
             for s, step in enumerate(plan.program.steps)
         ]
     return result
+
+
+def rank_numbers(found: Prediction, nets: Nets) -> Numbers:
+    """Return a prediction for JSON: milliseconds, images per second of all ranks (None: the net has no batch)."""
+    ranks = found.cluster.ranks
+    return {
+        "ranks": ranks,
+        "nodes": found.cluster.nodes,
+        "ms": 1e3 * found.seconds,
+        "images_per_s": None if nets.batch is None else ranks * nets.batch / found.seconds,
+        "efficiency": found.efficiency,
+        "sums_ms": 1e3 * found.summing,
+        "latency_ms": 1e3 * found.latency,
+        "waiting_ms": 1e3 * (found.waiting + found.link),
+        "limit": found.limit(nets.machine),
+    }
 
 
 def least_numbers(least: Least) -> Numbers:

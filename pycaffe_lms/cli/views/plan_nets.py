@@ -5,9 +5,11 @@ The device is the simulated one with the memory of a GPU that the user names; `l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from ...backend import get_device
@@ -16,11 +18,12 @@ from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory,
 from ...formats.prototxt.parser import Parsed
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
+from ...lms.cost.network import Sum, Timeline
 from ...lms.cost.timing import PlanTimes, step_seconds
 from ...lms.layout.inplace_reuse import step_needs
-from ...lms.plan.plan import Plan
+from ...lms.plan.plan import OpKind, Plan
 from ...lms.planner.host_slots import with_host_slots
-from ...lms.program import Access, Mode, Step, merge_accesses
+from ...lms.program import Access, Buffer, Mode, Step, merge_accesses
 from ...lms.runtime.runtime import RESERVE, Runtime
 from ...log import only_warnings
 from ...net.build.graph import Param
@@ -30,6 +33,7 @@ from ...net.memory.micro_batch_choice import Splitting
 from ...net.memory.program_planner import ProgramPlanner
 from ...net.net import Net
 from ...net.program.programs import HostedStep, Sequenced
+from ...net.program.reduction import REDUCE, REDUCED, Reduction
 from ...net.tuning import Tuning
 from ...ops import WORKSPACE_LIMIT, ops_of
 from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter, SolverParameter
@@ -188,6 +192,26 @@ class Nets:
         net, tail = self.without_lms(batch)
         plan = net.plan_only(tail)
         return in_core(*_program(net, tail), plan)
+
+    def timeline(self) -> Timeline:
+        """Return the iteration of one of several ranks, which sums gradients beside the backward.
+
+        Raises OutOfDeviceMemory if it does not fit.
+        """
+        active = self.lms.enabled and not self.fits(self.in_core())
+        net, tail = self.build(self.lms) if active else self.without_lms()
+        net.reduction = Reduction(net.runtime, _NoSums(), layer_wise=True)
+        plan = net.plan_only(tail)
+        if plan is None or not net.runtime.active:
+            planner, sequenced = _program(net, tail)
+            ends = list(accumulate(planner.costs_of(sequenced, {}, {}).steps, initial=0.0))
+            return _timeline(sequenced.program.steps, ends[:-1], ends[1:], net.memory.buffers, set())
+        times, steps = predicted(net, plan), plan.program.steps
+        ops = {op.step: op.id for op in plan.ops if op.kind in (OpKind.COMPUTE, OpKind.HOST)}
+        starts, ends = ([at[ops[s]] for s in range(len(steps))] for at in (times.start, times.end))
+        found = _timeline(steps, starts, ends, net.memory.buffers, set(plan.buffers))
+        copies = sorted((times.start[op.id], times.end[op.id]) for op in plan.ops if op.id not in ops.values())
+        return replace(found, copies=copies, busy=max(times.busy_in, times.busy_out))
 
     def fits(self, core: InCore) -> bool:
         """Tell whether needs without Large Model Support are within the memory."""
@@ -383,6 +407,37 @@ def _parts_may_help(net: Net, tail: Tail, limit: int) -> bool:
     return max(need, default=0) <= limit or Splitting().widen(
         graph, micro_batched, need, sequenced.steps, buffers, limit
     )
+
+
+class _NoSums:
+    """Stand for the communicator of a net that is only planned."""
+
+    size = 1
+    can_capture = True
+
+    def sum(self, arrays: Sequence[Any]) -> None:
+        raise AssertionError("nothing runs")
+
+
+def _timeline(
+    steps: Sequence[Step],
+    starts: Sequence[float],
+    ends: Sequence[float],
+    buffers: Mapping[int, Buffer],
+    managed: AbstractSet[int],
+) -> Timeline:
+    """Return the iteration of these steps without the seconds of the sums among them."""
+    sums, joined, apart = list[Sum](), 0.0, 0.0
+    for step, start, end in zip(steps, starts, ends, strict=True):
+        if step.name.startswith(REDUCE):
+            ids = [a.buffer for a in step.accesses]
+            beside = not managed & set(ids)
+            sums.append(Sum(sum(buffers[b].nbytes for b in ids), start - apart, end - start, beside))
+            apart += end - start
+        elif step.name == REDUCED:
+            joined = start - apart
+            apart += end - start
+    return Timeline(sums, joined, max(ends) - apart)
 
 
 class _Assumed:

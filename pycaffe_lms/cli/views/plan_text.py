@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import human_bytes
 from ...lms.cost.machine import DEFAULT, HALF_GAIN, MACHINES, example
+from ...lms.cost.network import Cluster
 from ...net.memory.fit import ROUNDED
 from ...ops import WORKSPACE_LIMIT
 from .plan_answers import Page
@@ -335,6 +336,28 @@ def _wrapped(text: str, indent: int = 0, further: int | None = None) -> list[str
     return [line.replace("\u00a0", " ") for line in lines]
 
 
+# -- many GPUs ---------------------------------------------------------------------------------------------------------
+def rank_lines(nets: Nets, cluster: Cluster, rows: Sequence[Numbers]) -> list[str]:
+    """Return the table of a data-parallel training. cluster: of the last row."""
+    m = nets.machine
+    inside = f"NVLink {m.nvlink / 1e9:.4g} GB/s" if m.nvlink else f"PCIe {m.link_both / 2e9:.4g} GB/s"
+    network = f", network {cluster.network / 1e9:.4g} GB/s a node" if cluster.network else ""
+    batch = "" if nets.batch is None else f", batch {nets.batch} each"
+    lines = [
+        *_wrapped(f"Data parallel{batch}: nodes of {cluster.node_gpus} GPUs, {inside}{network}"),
+        f"{'GPUs':>7}{'time':>12}{'images/s':>11}{'efficiency':>12}{'sums':>12}{'not hidden':>12}   limited by",
+    ]
+    for row in rows:
+        lines.append(
+            f"{row['ranks']:>7}{_ms(row['ms']):>12}{_rate(row['images_per_s']):>11}{row['efficiency']:>12.1%}"
+            f"{_ms(row['sums_ms']):>12}{_ms(row['waiting_ms']):>12}   {row['limit']}"
+        )
+    return lines + _wrapped(
+        "efficiency: over one GPU; sums: gradients over all GPUs, in buckets beside the backward; not hidden: by how "
+        "much they make the iteration longer. docs/scaling.md has the formulas, and their errors."
+    )
+
+
 # -- a sweep -----------------------------------------------------------------------------------------------------------
 def sweep_head(nets: Nets) -> list[str]:
     """Return the lines over the columns of a sweep."""
@@ -408,16 +431,19 @@ def gpu_lines() -> list[str]:
     lines = [
         "GPUs that -gpu knows, with the rates that good code reaches (not those of data sheets):",
         "",
-        f"{'name':<8} {'memory':>8} {'bandwidth':>10}   {'TFLOP/s: tf32':>13} {'fp32':>6} {'bf16':>6}   link in, out",
+        f"{'name':<8} {'memory':>8} {'bandwidth':>10}   {'TFLOP/s: tf32':>13} {'fp32':>6} {'bf16':>6}   "
+        f"{'link in, out':<17} {'NVLink':>6}",
     ]
     for name, m in MACHINES.items():
         tf32 = f"{m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
         bf16 = f"{HALF_GAIN * m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
         fp32 = f"{m.with_math('fp32').product_rate / 1e12:.3g}"
         default = "   (the default)" if name == DEFAULT else ""
+        link = f"{m.link_in / 1e9:.3g}, {m.link_out / 1e9:.3g} GB/s"
+        nvlink = f"{m.nvlink / 1e9:.4g}" if m.nvlink else "-"
         lines.append(
             f"{name:<8} {m.memory >> 30:>4} GiB {m.memory_rate / 1e12:>5.2f} TB/s   {tf32:>13} {fp32:>6} {bf16:>6}   "
-            f"{m.link_in / 1e9:.3g}, {m.link_out / 1e9:.3g} GB/s{default}"
+            f"{link:<17} {nvlink:>6}{default}"
         )
     return [
         *lines,

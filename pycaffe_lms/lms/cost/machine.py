@@ -30,6 +30,7 @@ class Machine:
         launch_s: fixed seconds of a step.
         fp32_rate: as product_rate, without TF32 (`-math fp32`); 0: the same.
         capability: compute capability as NVIDIA counts it; bfloat16 needs 8.0.
+        nvlink: bytes per second to other GPUs of the node, as NCCL reaches them over NVLink; 0: they talk over PCIe.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Machine:
     launch_s: float = 12e-6
     fp32_rate: float = 0.0
     capability: float = 8.0
+    nvlink: float = 0.0
 
     def with_math(self, math: str) -> Machine:
         """Return the machine with the rate of products of `-math` tf32, fp32 or bf16 (`HALF_GAIN` comes on top).
@@ -70,12 +72,21 @@ class Machine:
 
 
 # H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches. Products without TF32:
-# 0.65 of the data sheet's float32 peak, as of the V100, which has no TF32; no more than with TF32.
+# 0.65 of the data sheet's float32 peak, as of the V100, which has no TF32; no more than with TF32. NVLink: the number
+# of links times what NCCL counts on for one (src/graph/topo.h: 20.0 GB/s; compute capability 9.0: 20.6).
 MACHINES = {
-    "h200": Machine("h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0),
-    "h100": Machine("h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0),
-    "a100": Machine("a100", 39 * GiB, 1.2e12, 75e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=12.7e12, capability=8.0),
-    "v100": Machine("v100", 16 * GiB, 0.70e12, 10e12, 12.3e9, 12.8e9, 21.0e9, fp32_rate=10e12, capability=7.0),
+    "h200": Machine(
+        "h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0, nvlink=370.8e9
+    ),
+    "h100": Machine(
+        "h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9, fp32_rate=43e12, capability=9.0, nvlink=370.8e9
+    ),
+    "a100": Machine(
+        "a100", 39 * GiB, 1.2e12, 75e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=12.7e12, capability=8.0, nvlink=240e9
+    ),
+    "v100": Machine(
+        "v100", 16 * GiB, 0.70e12, 10e12, 12.3e9, 12.8e9, 21.0e9, fp32_rate=10e12, capability=7.0, nvlink=120e9
+    ),
     "rtx4090": Machine("rtx4090", 23 * GiB, 0.80e12, 40e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=40e12, capability=8.9),
     "rtx3090": Machine("rtx3090", 23 * GiB, 0.73e12, 17e12, 25.0e9, 25.0e9, 36.0e9, fp32_rate=17e12, capability=8.6),
     "t4": Machine("t4", 15 * GiB, 0.24e12, 5.5e12, 12.0e9, 12.0e9, 18.0e9, fp32_rate=5.5e12, capability=7.5),

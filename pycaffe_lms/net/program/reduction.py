@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ALONE_BYTES = 1 << 20  # a gradient of at least so many bytes is summed by itself; smaller ones share calls
 TOGETHER_BYTES = 4 << 20  # least bytes of a shared call, except for the last one
+REDUCE, REDUCED = "reduce:", "reduced"  # how names of sums begin, and the name of the step that waits for them
 
 
 class Sums(Protocol):
@@ -112,12 +113,12 @@ class Reduction:
         return [*(self._step(executor, b) for b in found), self._join_step()]
 
     def _step(self, executor: Executor, bucket: Bucket) -> HostedStep:
-        name = f"reduce:{executor.graph.param_name(bucket.params[0])}"
+        name = f"{REDUCE}{executor.graph.param_name(bucket.params[0])}"
         step = Step(name, tuple(Access(p.diff, Mode.UPDATE) for p in bucket.params))
         return HostedStep(step, lambda: self._run(executor, bucket.params), repeatable=self._sums.can_capture)
 
     def _join_step(self) -> HostedStep:
-        return HostedStep(Step("reduced", ()), self._join, repeatable=True)
+        return HostedStep(Step(REDUCED, ()), self._join, repeatable=True)
 
     def _run(self, executor: Executor, params: Sequence[Param]) -> None:
         device = self._device
