@@ -9,8 +9,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 LOGGER = "pycaffe_lms"
 _LETTERS = {logging.DEBUG: "I", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
@@ -29,12 +30,17 @@ class GlogFormatter(logging.Formatter):
 
 
 @contextmanager
-def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
-    """Within: print the package's log on stderr in Caffe's format. Commands call it; library users set up logging."""
+def log_to_stderr(
+    level: int = logging.INFO, only: Callable[[logging.LogRecord], bool] = lambda record: True
+) -> Iterator[None]:
+    """Within: print the package's log on stderr in Caffe's format. Commands call it; library users set up logging.
+
+    only: says whether a record is printed."""
     logger = logging.getLogger(LOGGER)
     before = logger.level, logger.propagate
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(GlogFormatter())
+    handler.addFilter(only)
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
@@ -44,6 +50,27 @@ def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+@contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Within: write the package's whole log to a new file too; what is printed stays the same."""
+    logger = logging.getLogger(LOGGER)
+    before, printing = logger.level, list(logger.handlers)
+    handler = logging.FileHandler(path, "w", encoding="utf-8")
+    handler.setFormatter(GlogFormatter())
+    for other in printing:
+        other.setLevel(before)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        logger.setLevel(before)
+        for other in printing:
+            other.setLevel(logging.NOTSET)
 
 
 @contextmanager

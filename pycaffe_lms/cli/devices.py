@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from ..backend import cuda, cuda_available, get_device
@@ -31,19 +31,26 @@ CPU_MODE, GPU_MODE = 0, 1
 
 
 def choose(
-    args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0, rank: int = 0
+    args: argparse.Namespace,
+    lms: LMSConfig,
+    *,
+    solver_mode: int | None = None,
+    device_id: int = 0,
+    rank: int = 0,
+    pick: Callable[[Sequence[int]], int] | None = None,
 ) -> Device:
     """Return the device that -backend and -gpu name, else solver_mode if it is set, else what the machine has.
 
     Args:
         rank: position in the list of -gpu.
         device_id: GPU without -gpu.
+        pick: chooses the GPU instead, of those that -gpu lists (none: of all).
 
     Raises:
         UsageError: -gpu is no list of numbers.
         DeviceError, MissingDependency: a GPU is asked for and there is none.
     """
-    index = gpu_numbers(args)[rank] if args.gpu else device_id
+    numbers = gpu_numbers(args)
     backend = args.backend
     if backend is None and args.gpu:
         backend = "cuda"
@@ -61,6 +68,7 @@ def choose(
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)
         _log.info("Using the %s.", device.describe())
     elif backend == "cuda":
+        index = pick(numbers) if pick is not None else numbers[rank] if numbers else device_id
         device = get_device("cuda", index=index)
         _log.info("Using GPUs %d", index)
         _log.info("GPU %d: %s", index, device.describe())

@@ -10,12 +10,14 @@ import difflib
 import io
 import os
 import sys
+import traceback
 from contextlib import suppress
 
 from ..errors import CaffeError, UsageError
 from ..log import log_to_stderr
+from ..parallel import mpi
 from ..version import __version__
-from . import flags
+from . import flags, ranks
 from .catalogue import COMMANDS, module_of
 
 _ROOM = "check that files and folders exist, may be read and written, and that the disk has room"
@@ -34,19 +36,16 @@ def main(argv: list[str] | None = None) -> int:
             return _run(argv)
         finally:
             sys.stdout.flush()  # a failure at the interpreter's exit could not be reported
-    except CaffeError as error:
-        return _fail(str(error), error.exit_code)
     except BrokenPipeError:  # what reads the output (`head`, a pager) is closed
         _drop_output()
         return 1
-    except OSError as failure:
-        _drop_output()
-        place = f"{failure.filename}: " if failure.filename is not None else ""
-        return _fail(f"{place}{failure.strerror or failure}\n  fix: {_ROOM}", 1)
-    except MemoryError:
-        return _fail(f"the host has no memory left\n  fix: {_SMALLER}", 1)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130, head="")
+    except (CaffeError, OSError, MemoryError, KeyboardInterrupt) as error:
+        if isinstance(error, OSError):
+            _drop_output()
+        text, code = _told(error)
+        with suppress(OSError):  # stderr may be closed, or on a full disk: the exit code remains
+            print(text, file=sys.stderr, flush=True)
+        return code
 
 
 def _run(argv: list[str]) -> int:
@@ -54,16 +53,31 @@ def _run(argv: list[str]) -> int:
     if words is None:
         print(_usage())
         return 0
+    ranks.refuse(words)
+    if words == "train" and mpi.started() is not None:
+        return ranks.as_rank(lambda: _do(words, rest), _told)
     with log_to_stderr():
-        module = module_of(words)
-        return module.run(flags.parse(module.build_parser(), rest))
+        return _do(words, rest)
 
 
-def _fail(text: str, code: int, head: str = "error: ") -> int:
-    """Write the message to stderr; return the code."""
-    with suppress(OSError):  # stderr may be closed, or on a full disk: the exit code remains
-        print(f"{head}{text}", file=sys.stderr, flush=True)
+def _do(words: str, rest: list[str]) -> int:
+    module = module_of(words)
+    code: int = module.run(flags.parse(module.build_parser(), rest))
     return code
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    """Return what is printed about an error, and the exit code."""
+    if isinstance(error, CaffeError):
+        return f"error: {error}", error.exit_code
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"error: {place}{error.strerror or error}\n  fix: {_ROOM}", 1
+    if isinstance(error, MemoryError):
+        return f"error: the host has no memory left\n  fix: {_SMALLER}", 1
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    return "error: a bug of this package\n" + "".join(traceback.format_exception(error)).rstrip(), 1
 
 
 def _drop_output() -> None:

@@ -1,19 +1,29 @@
-"""Run `train` on several devices: one process for each of -gpu, the ranks of one training."""
+"""Run `train` on several devices: a process for each of -gpu, or those that mpirun or srun started.
+
+Of the latter one tells what went wrong, and ends the others: `as_rank`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
+from ..backend.cuda import communicator as nccl_ranks
 from ..backend.cuda.communicator import unique_id
-from ..log import log_to_stderr
+from ..errors import CaffeError, LostRank, UsageError
+from ..log import log_to_file, log_to_stderr
+from ..parallel import host, mpi
 from ..parallel.communicator import TIMEOUT_S
 from ..parallel.data_parallel import DataParallel
 from ..parallel.host import HostCommunicator
-from ..parallel.launch import Rank, run_ranks
+from ..parallel.launch import SIGNALS, Rank, run_ranks
 from ..parallel.meeting import Meeting
 from ..parallel.nccl import NCCL
 from ..solvers import Solver
@@ -21,6 +31,11 @@ from ..solvers.base import STOP
 
 _log = logging.getLogger(__name__)
 SNAPSHOT_AND_STOP = "snapshot_and_stop"  # an effect of a signal
+_ONE_PROCESS = ("test", "time", "benchmark")
+_NOTE_TAG = 3
+_OTHERS_S = 0.5  # a rank waits so long for a lower one, because many errors are found by all ranks
+_CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
+_ENDED_S = 10.0  # and so long until that one has ended all
 
 
 def add_timeout(p: argparse.ArgumentParser) -> None:
@@ -30,8 +45,18 @@ def add_timeout(p: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
-        help="with several GPUs: how long a rank waits for another before the run ends with an error that names it; it "
-        "must be longer than a test or a snapshot, which rank 0 makes alone",
+        help="with several GPUs or ranks: how long a rank waits for another before the run ends with an error that "
+        "names it; it must be longer than a test or a snapshot, which rank 0 makes alone",
+    )
+
+
+def add_rank_logs(p: argparse.ArgumentParser) -> None:
+    """Declare -rank_logs."""
+    p.add_argument(
+        "--rank_logs",
+        default="",
+        metavar="DIR",
+        help="write the log of each rank to DIR/rank-000.log, rank-001.log, ...; only rank 0 prints its log",
     )
 
 
@@ -54,10 +79,41 @@ def launch(work: Callable[[argparse.Namespace, Rank], int], args: argparse.Names
         return run_ranks(work, (args,), meeting.path, names, insist=insist)
 
 
+def of_mpi() -> Rank | None:
+    """Return the rank that this process is where a launcher of MPI started several, else None; log who they are.
+
+    Raises MissingDependency without mpi4py, DeviceError where MPI does not work."""
+    if mpi.started() is None or (world := mpi.world()).count == 1:
+        return None
+    if world.index:  # rank 0 decides, with the others, on what signals ask for
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+    for name in dict.fromkeys(world.hosts):
+        there = [f"{r} (process {world.processes[r]})" for r in range(world.count) if world.hosts[r] == name]
+        _log.info("Rank%s on %s: %s.", "s" if len(there) > 1 else "", name, ", ".join(there))
+    return Rank(world.index, world.count, world)
+
+
 @contextmanager
-def logging_as(rank: Rank) -> Iterator[None]:
-    """Within: log to stderr; of ranks other than 0 only warnings and errors."""
-    with log_to_stderr(logging.WARNING if rank.index else logging.INFO):
+def logging_as(rank: int) -> Iterator[None]:
+    """Within: log to stderr; of ranks other than 0 only errors, and warnings about other ranks."""
+    with log_to_stderr(logging.WARNING, _to_be_heard) if rank else log_to_stderr():
+        yield
+
+
+def _to_be_heard(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.WARNING or record.name in (mpi.__name__, host.__name__, nccl_ranks.__name__)
+
+
+@contextmanager
+def log_file(folder: str, rank: Rank | None) -> Iterator[None]:
+    """Within: log to a file of this rank in the folder too; "": only to stderr."""
+    if not folder:
+        yield
+        return
+    path = Path(folder) / f"rank-{rank.index if rank is not None else 0:03d}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with log_to_file(path):
         yield
 
 
@@ -70,10 +126,12 @@ def joined(solver: Solver, rank: Rank | None, timeout: float) -> Iterator[None]:
     if rank is None:
         yield
         return
-    if isinstance(rank.place, bytes):
-        parallel: DataParallel = NCCL(solver, rank.place, timeout=timeout, beats=rank.beats)
+    device = solver.net.device
+    if isinstance(rank.place, mpi.MpiRanks):
+        parallel = DataParallel(solver, rank.place.communicator(device, timeout=timeout))
+    elif isinstance(rank.place, bytes):
+        parallel = NCCL(solver, rank.place, timeout=timeout, beats=rank.beats)
     else:
-        device = solver.net.device
         parallel = DataParallel(solver, HostCommunicator(device, rank.place, rank.count, rank.index, timeout=timeout))
     try:
         parallel.bcast()
@@ -83,3 +141,58 @@ def joined(solver: Solver, rank: Rank | None, timeout: float) -> Iterator[None]:
         parallel.abort()
         raise
     parallel.close()
+
+
+# -- ranks that MPI started: one voice ---------------------------------------------------------------------------------
+def refuse(command: str) -> None:
+    """Raise UsageError on rank 0 for a command that several processes would only repeat."""
+    said = mpi.started()
+    if command not in _ONE_PROCESS or said is None:
+        return
+    if said[0]:
+        time.sleep(_ENDED_S)
+        raise SystemExit(UsageError.exit_code)
+    raise UsageError(f"{command} runs in one process, and mpirun or srun started several", fix=f"run {command} alone")
+
+
+def as_rank(work: Callable[[], int], told: Callable[[BaseException], tuple[str, int]]) -> int:
+    """Return the exit code of work(). What it raises is printed once for all ranks, which end.
+
+    told(error): returns the text and the exit code."""
+    said = mpi.started()
+    with logging_as(said[0] if said is not None else 0):
+        try:
+            return work()
+        except (Exception, KeyboardInterrupt) as error:
+            return _end(error, *told(error))
+
+
+def _end(error: BaseException, text: str, code: int) -> int:
+    try:
+        world = mpi.world()
+    except CaffeError:  # no MPI: all processes found that out
+        said = mpi.started()
+        if said is not None and said[0]:
+            time.sleep(_ENDED_S)
+        else:
+            _print(text)
+        return code
+    if isinstance(error, LostRank):
+        time.sleep(_CAUSE_S)
+    for rank in range(world.index + 1, world.count):
+        world.comm.isend(None, rank, _NOTE_TAG)
+    until = time.monotonic() + (_OTHERS_S if world.index else 0)
+    while time.monotonic() < until:
+        if world.comm.iprobe(tag=_NOTE_TAG):
+            time.sleep(_ENDED_S)
+            return code
+        time.sleep(0.01)
+    who = f"rank {world.index} of {world.count} on {world.hosts[world.index]}"
+    _print(f"error: {who}: {text.removeprefix('error: ')}")
+    world.abort(code)
+    return code
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # stderr may be closed: the exit code remains
+        print(text, file=sys.stderr, flush=True)

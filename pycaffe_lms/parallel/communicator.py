@@ -40,6 +40,9 @@ class Communicator(Protocol):
     def maximum(self, value: int) -> Ticket:
         """Queue the exchange of a number; the ticket's result is the largest over all ranks."""
 
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return what every rank gave, in the order of ranks; waits for all."""
+
     def check(self) -> None:
         """Raise LostRank where an operation has failed, so that arrays hold no results although the device runs what
         was queued behind it. May be called from any thread."""

@@ -215,11 +215,23 @@ class HostCommunicator:
     def broadcast(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _BROADCAST, list(arrays), None)
 
-    def maximum(self, value: int) -> _HostTicket:
+    def maximum(self, value: int) -> HostTicket:
         box = np.array([value], np.int64)
         self._queue(self._exchange, _MAXIMUM, box, np.maximum)
         device = self._device
-        return _HostTicket(device, box, None if device.is_host else device.record(device.compute))
+        return HostTicket(device, box, None if device.is_host else device.record(device.compute))
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return what every rank gave, in the order of ranks; waits for all."""
+        self._device.synchronize()  # what is queued comes first, as on the other ranks
+        sizes = np.zeros(self.size, np.int64)
+        sizes[self.rank] = len(value)
+        self._exchange(_SUM, sizes, np.add)
+        ends = np.cumsum(sizes)
+        data = np.zeros(ends[-1], np.uint8)
+        data[ends[self.rank] - len(value) : ends[self.rank]] = np.frombuffer(value, np.uint8)
+        self._exchange(_SUM, data, np.add)
+        return [part.tobytes() for part in np.split(data, ends[:-1])]
 
     def _queue(self, function: Callable[..., None], *args: object) -> None:
         if isinstance(self._device, SimDevice):
@@ -290,7 +302,7 @@ class _Patience:
             w._reassure(but=rank)
 
 
-class _HostTicket:
+class HostTicket:
     """Implement `communicator.Ticket`. box: the result (1,), once `event` has happened; event: None on the CPU."""
 
     def __init__(self, device: Device, box: HostArray, event: Any):

@@ -21,10 +21,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import CaffeError, LostRank
+from .mpi import MpiRanks
 
 _GRACE_S = 5.0  # time for the rank that failed first to report it, and for the others to end by themselves
 _INTERRUPTED = 130
-_SIGNALS = [  # they ask to stop or to snapshot; not every system has all
+SIGNALS = [  # they ask to stop or to snapshot; not every system has all
     getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name)
 ]
 _AGAIN = b"interrupted: all ranks stop after this iteration; a second Ctrl-C ends them at once\n"
@@ -36,13 +37,13 @@ class Rank:
 
     Args:
         index, count: this rank, from 0, and the number of ranks.
-        place: where they meet: NCCL's uid, or the path of a `meeting.Meeting`.
+        place: where they meet: NCCL's uid, the path of a `meeting.Meeting`, or the ranks that MPI started.
         beats: a counter of each rank, which grows as it works; one that stands still shows which rank stopped.
     """
 
     index: int
     count: int
-    place: bytes | str
+    place: bytes | str | MpiRanks
     beats: Any = None
 
 
@@ -188,7 +189,7 @@ def _forwarded(started: Sequence[_Started], insist: bool) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, forward) for number in _SIGNALS}
+    before = {number: signal.signal(number, forward) for number in SIGNALS}
     try:
         yield
     finally:
@@ -207,7 +208,7 @@ def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: C
     """Do a rank's work and report how it ended."""
     threading.Thread(target=end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
     if rank.index:
-        for number in _SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     try:
         report = _Report(work(*args, rank))

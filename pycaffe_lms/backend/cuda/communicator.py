@@ -187,6 +187,32 @@ class NcclCommunicator:
         self._watch.expect(event)
         return _NcclTicket(self, event, back)
 
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return what every rank gave, in the order of ranks; waits for all."""
+        sizes = np.zeros(self.size, np.int64)
+        sizes[self.rank] = len(value)
+        self._add_up(sizes)
+        ends = np.cumsum(sizes)
+        data = np.zeros(ends[-1] + 1, np.uint8)
+        data[ends[self.rank] - len(value) : ends[self.rank]] = np.frombuffer(value, np.uint8)
+        self._add_up(data)
+        return [part.tobytes() for part in np.split(data[:-1], ends[:-1])]
+
+    def _add_up(self, host: HostArray) -> None:
+        """Replace int64 or uint8 in host memory by their sums over all ranks; wait for them."""
+        comm, device, runtime = self._open(), self._device, require().cuda.runtime
+        kind = self._nccl.NCCL_INT64 if host.dtype == np.int64 else self._nccl.NCCL_UINT8
+        with device.lock, device.active():
+            memory, stream = require().cuda.Memory(host.nbytes), device.compute.ptr  # not from the pool, as above
+            runtime.memcpyAsync(memory.ptr, host.ctypes.data, host.nbytes, runtime.memcpyHostToDevice, stream)
+            comm.allReduce(memory.ptr, memory.ptr, host.size, kind, self._nccl.NCCL_SUM, stream)
+            runtime.memcpyAsync(host.ctypes.data, memory.ptr, host.nbytes, runtime.memcpyDeviceToHost, stream)
+            event = device.record(device.compute)
+        self._beat()
+        self._watch.expect(event)
+        event.synchronize()
+        self.check()
+
     def _open(self) -> Any:
         self.check()
         return self._comm

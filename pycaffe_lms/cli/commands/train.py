@@ -14,6 +14,7 @@ from ...data.sets.zoo import find_model
 from ...errors import OutOfDeviceMemory, UsageError, human_bytes
 from ...lms.config import LMSConfig
 from ...parallel.launch import Rank
+from ...parallel.mpi import MpiRanks
 from ...proto.caffe_pb2 import SolverParameter
 from ...solvers import Solver, solver_class
 from ...solvers.base import NONE, SNAPSHOT, STOP
@@ -151,6 +152,7 @@ def build_parser() -> flags.Parser:
         "--lms_stats", default="", metavar="FILE.json", help="write the statistics of Large Model Support at the end"
     )
     ranks.add_timeout(p)
+    ranks.add_rank_logs(p)
     watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
@@ -159,7 +161,8 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, or start a process for each of several GPUs that does."""
+    """Train, as a rank where mpirun started this process, or start a process for each of several GPUs that does."""
+    rank = ranks.of_mpi()
     for flag in ("weights", "resume"):
         if getattr(args, flag) and args.snapshot:
             fix = "resume with -snapshot alone" if flag == "weights" else "resume with one of them"
@@ -169,9 +172,10 @@ def run(args: argparse.Namespace) -> int:
     flags.lms_config(args)
     args.solver = find_model(args.solver, "solver", here=True) if args.shape else solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
-    if len(numbers) > 1:
+    if rank is None and len(numbers) > 1:
         return ranks.launch(run_rank, args, numbers)
-    return _train(args, None)
+    with ranks.log_file(args.rank_logs, rank):
+        return _train(args, rank)
 
 
 def _refuse_mixed_up(args: argparse.Namespace) -> None:
@@ -185,7 +189,7 @@ def _refuse_mixed_up(args: argparse.Namespace) -> None:
 
 def run_rank(args: argparse.Namespace, rank: Rank) -> int:
     """Train as one of several ranks, in a process of its own."""
-    with ranks.logging_as(rank):
+    with ranks.logging_as(rank.index), ranks.log_file(args.rank_logs, rank):
         return _train(args, rank)
 
 
@@ -229,7 +233,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
     index, count = (rank.index, rank.count) if rank is not None else (0, 1)
-    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index)
+    pick = rank.place.gpu if rank is not None and isinstance(rank.place, MpiRanks) else None
+    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index, pick=pick)
     param.train_state.level = args.level
     param.train_state.stage.extend(flags.stages(args))
     if args.snapshot or args.weights:
@@ -237,9 +242,9 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     if args.weights:
         param.weights.append(args.weights)
     effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
-    # with several ranks the process that started them insists
+    insist = rank is None or pick is not None  # else the process that started the ranks insists
     synthetic = Synthetic(args.shape)
-    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
+    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=insist) if root else NoSignals()
 
     def make(lms: LMSConfig, device: Device) -> Solver:
         with synthetic.building(args.solver):
@@ -257,7 +262,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
             )
 
     def make_another(lms: LMSConfig) -> None:
-        make(lms, devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index)).close()
+        make(lms, devices.choose(args, lms, solver_mode=mode, device_id=param.device_id)).close()
 
     refused: OutOfDeviceMemory | None = None
     try:
