@@ -40,9 +40,10 @@ _BRIEF = (".work", ".sums", ".copy.bottom0")  # workspace of one step
 _FONT = "font-family:system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
 
 
-def planned(model: str, shapes: Iterable[str], budget: str, mode: str) -> Outcome:
-    """Plan a training iteration as `pycaffe-lms plan -gpu h200 -budget BUDGET -lms MODE` does."""
-    lms = LMSConfig(auto=mode == "auto", threshold_kb=0 if mode == "auto" else int(mode), budget=parse_size(budget, ""))
+def outcome(model: str, shapes: Iterable[str], budget: str | None, mode: str) -> Outcome:
+    """Plan a training iteration as `pycaffe-lms plan -gpu h200 -budget BUDGET -lms MODE` does; None: no budget."""
+    lms = LMSConfig(auto=mode == "auto", threshold_kb=0 if mode == "auto" else int(mode))
+    lms = lms if budget is None else replace(lms, budget=parse_size(budget, ""))
     machine = replace(find_machine(GPU))
     workspace = parse_size(WORKSPACE, "")
     nets = Nets(
@@ -55,7 +56,12 @@ def planned(model: str, shapes: Iterable[str], budget: str, mode: str) -> Outcom
         lms=lms,
         workspace=workspace,
     )
-    found = nets.outcome()
+    return nets.outcome()
+
+
+def planned(model: str, shapes: Iterable[str], budget: str, mode: str) -> Outcome:
+    """Return `outcome`, which must have a plan that fits."""
+    found = outcome(model, shapes, budget, mode)
     assert found.plan is not None and found.refused is None, found.refused
     return found
 

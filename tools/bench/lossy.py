@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,23 +59,28 @@ def accuracy_of(folder: Path, kind: str | None, iterations: int) -> tuple[float,
     return dict(solver.test(0))["accuracy"], (stats.bytes_in + stats.bytes_out) / 1e6
 
 
+def rows(folder: Path) -> Iterator[tuple]:
+    """Yield, for each kind of copies, its name, the errors of the gradient, the accuracy, the MB per iteration.
+
+    folder: where `pycaffe-lms dataset digits -out FOLDER` wrote."""
+    trained, weights = make_solver(folder, None), {}
+    for iterations in AFTER:
+        trained.step(iterations - trained.iter)
+        weights[iterations] = [p.read_data().copy() for p in trained.net.learnable_params]
+    exact = {n: gradient_of(folder, None, w) for n, w in weights.items()}
+    for kind in KINDS:
+        found = {n: gradient_of(folder, kind, w) for n, w in weights.items()}
+        errors = [np.linalg.norm(found[n] - exact[n]) / np.linalg.norm(exact[n]) for n in weights]
+        yield kind or "exact", *errors, *accuracy_of(folder, kind, AFTER[-1])
+
+
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         command(["dataset", "digits", "-out", folder])
-        trained, weights = make_solver(Path(folder), None), {}
-        for iterations in AFTER:
-            trained.step(iterations - trained.iter)
-            weights[iterations] = [p.read_data().copy() for p in trained.net.learnable_params]
-        exact = {n: gradient_of(Path(folder), None, w) for n, w in weights.items()}
-        print("copies  " + "".join(f"error after {n:<4}" for n in AFTER) + "  accuracy  MB per iteration")
-        for kind in KINDS:
-            errors = []
-            for n, w in weights.items():
-                found = gradient_of(Path(folder), kind, w)
-                errors.append(np.linalg.norm(found - exact[n]) / np.linalg.norm(exact[n]))
-            accuracy, copied = accuracy_of(Path(folder), kind, AFTER[-1])
-            print(f"{kind or 'exact':8}" + "".join(f"{e:<16.2e}" for e in errors) + f"  {accuracy:.4f}    {copied:.2f}")
+        print("| copies | " + " | ".join(f"error after {n}" for n in AFTER) + " | accuracy | MB per iteration |")
+        for kind, *errors, accuracy, copied in rows(Path(folder)):
+            print(f"| {kind} | " + " | ".join(f"{e:.1e}" for e in errors) + f" | {accuracy:.4f} | {copied:.2f} |")
     return 0
 
 
