@@ -33,13 +33,31 @@ def test_every_type_and_field_has_a_place(gen_layer_docs):
 def test_the_contents_link_every_type_to_its_heading():
     """Types of one layer class share a heading, which has Caffe's own name where there is one."""
     text = (ROOT / "docs" / "layers.md").read_text()
-    number, listed = re.search(r"^(\d+) types: (.*)\.$", text, re.M).groups()
+    number, listed = re.search(r"^(\d+) types:\n\n((?:\|.*\n)+)\n## ", text, re.M).groups()
     links = dict(re.findall(r"\[(\w+)\]\(#(\w+)\)", listed))
     headings = {name.lower(): name for name in re.findall(r"^## (\w+)$", text, re.M)}
     assert int(number) == len(links) == len(LAYERS) and set(links) == set(LAYERS)
     for name, anchor in links.items():
         assert LAYERS[headings[anchor]] is LAYERS[name]
     assert links["Pooling"] == links["NdPooling"] == "pooling" and links["NdConvolution"] == "convolution"
+
+
+def test_the_messages_that_a_type_reads(gen_layer_docs):
+    """As Caffe's layers do: not what only a text, a base class's other user or `HasField` names."""
+    read = {
+        "AbsVal": (),
+        "Bias": ("bias_param",),
+        "Scale": ("scale_param",),
+        "EuclideanLoss": (),
+        "HingeLoss": ("hinge_loss_param",),
+        "SoftmaxWithLoss": ("loss_param", "softmax_param"),
+        "InfogainLoss": ("loss_param", "infogain_loss_param"),
+        "HDF5Data": ("data_param", "hdf5_data_param"),
+        "WindowData": ("transform_param", "data_param", "window_data_param"),
+        "ReLU6": ("relu_param", "relu6_param"),
+        "DepthwiseConvolution": ("convolution_param",),
+    }
+    assert {name: gen_layer_docs.messages_of(LAYERS[name]) for name in read} == read
 
 
 def test_check_writes_nothing(gen_layer_docs, monkeypatch, tmp_path, capsys):

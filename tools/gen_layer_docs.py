@@ -23,12 +23,32 @@ from tests.layers.fields import MESSAGES, messages_of  # noqa: E402
 FILE = ROOT / "docs" / "layers.md"
 _HEAD = """# Layer types
 
-Written by tools/gen_layer_docs.py; do not edit. Every type that a prototxt may name in `type:`, with the fields it
-reads, what goes in and comes out, and what its backward needs, which is what Large Model Support brings back to the
-device. Shapes are written (N, C, H, W); d is a gradient. Where nothing else is said a type runs on the CPU and on CUDA
-GPUs in float32 and float64, and every number is checked on both.
+These are all layer types that a prototxt can name in `type:`. An entry has
+
+* the formula, and the shapes of bottoms (inputs) and tops (outputs),
+* the learned parameters,
+* what backward reads: values that Large Model Support must bring back to the device before the layer's backward,
+* the fields of the layer's message in the prototxt. An empty default means that there is none.
+
+Shapes are written (N, C, H, W): items of the batch, channels, height, width. `dx` is the gradient of `x`. Unless an
+entry says otherwise, a layer runs on the CPU and on CUDA GPUs, in float32 and float64, and tests check its values on
+both.
+
+This page is written by `tools/gen_layer_docs.py` from the code; do not edit it.
 
 """
+_FAMILIES = {  # folder of pycaffe_lms/layers -> what its types are for
+    "data": "data, inputs, outputs to files",
+    "conv": "convolution, products with weights, look-up",
+    "activation": "activation, one value at a time; Softmax, Dropout",
+    "norm": "normalization, factors and offsets",
+    "pooling": "pooling and its inverse",
+    "shape": "shapes, joining, cutting, sums over axes",
+    "loss": "losses and scores",
+    "detection": "object detection",
+    "recurrent": "recurrent",
+    "python": "your own, in Python",
+}
 _IN_PLACE = {
     InPlace.SEPARATE: "a top of the bottom's name gets memory of its own",
     InPlace.ALLOWED: "yes; the old value is kept where a gradient needs it",
@@ -49,12 +69,15 @@ def text() -> str:
     for name, cls in sorted(LAYERS.items(), key=lambda item: (item[0] not in V1_TYPES.values(), item[0])):
         names.setdefault(cls, []).append(name)  # Caffe's own name first: Pooling, NdPooling
     sections = [_section(cls, types) for cls, types in sorted(names.items(), key=lambda item: item[1])]
-    contents = ", ".join(f"[{name}](#{names[cls][0].lower()})" for name, cls in sorted(LAYERS.items()))
+    contents = [f"{len(LAYERS)} types:", "", "| for | types |", "|---|---|"]
+    for family, meant in _FAMILIES.items():
+        of_family = [(name, cls) for name, cls in sorted(LAYERS.items()) if cls.__module__.split(".")[2] == family]
+        contents.append(f"| {meant} | {', '.join(f'[{n}](#{names[cls][0].lower()})' for n, cls in of_family)} |")
     for message in sorted(MESSAGES):
         readers = [name for name, cls in sorted(LAYERS.items()) if message in messages_of(cls)]
         if readers and _home(message) is None:
             sections.append("\n".join([f"## {message}", f"Read by {', '.join(readers)}.\n", *_fields(message)]))
-    return f"{_HEAD}{len(LAYERS)} types: {contents}.\n\n" + "\n".join(sections)
+    return _HEAD + "\n".join([*contents, "", *sections])
 
 
 def _section(cls, types: list[str]) -> str:

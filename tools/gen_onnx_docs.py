@@ -20,35 +20,42 @@ FILE = ROOT / "docs" / "onnx.md"
 _FAMILIES = ("data", "vision", "normalisation", "neuron", "common", "utility", "recurrent")
 _HEAD = f"""# Export to ONNX
 
-Written by tools/gen_onnx_docs.py; do not edit.
+Write a trained net as an ONNX model, which onnxruntime and many other programs run:
 
 <!-- not run: the model is yours -->
 ```bash
 pip install 'pycaffe-lms[onnx]'
-pycaffe-lms export_onnx -model deploy.prototxt -weights net.caffemodel -o net.onnx
+pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net.onnx
 ```
 
-or, from Python, `caffe.export_onnx(net, "net.onnx")` for a net of phase TEST, on whatever device it is.
+In Python: `caffe.export_onnx(net, "net.onnx")`. The net must be of phase TEST; it may be on any device.
 
-* **Values** agree with Caffe's to rounding, at every border of every window: the tests run each converter on every case
-  that the tests of its layer have, and whole nets, in onnxruntime. Nothing is approximated: a layer without a faithful
-  counterpart is an error, and one error names all such layers.
-* **Names.** Blobs keep their names as tensors, layers as nodes. Where layers work in place, the last one makes the blob
-  of the name, and earlier versions are `BLOB.LAYER`; an input that a layer overwrites keeps its name, and the new
-  version is `BLOB.LAYER`. Weights are `LAYER/weight`, `LAYER/bias` and the like; layers that share one share the
-  constant.
-* **Shapes** are those that the net has. With `-dynamic_batch` (`dynamic_batch=True`) the first axis of the first input,
-  and of every input of as many items, is `batch` and may have any size. A net in which that cannot be is refused, with
-  the layers that stand in the way.
-* **Inputs and outputs** are the net's, in its order and type (float32; labels and indices too, as in Caffe).
-* **Opsets** {OPSETS[0]} to {OPSETS[-1]} can be asked for with `-opset`; {DEFAULT_OPSET} is the default. The file's
-  version of ONNX is the oldest that has the opset, so that old runtimes read it.
-* **Files.** The model is written whole or not at all. Weights of more than 2 GiB go to a second file beside it,
-  `FILE.onnx-DIGEST.data`, and both must stay together.
-* **Weights that are missing** from the files of `-weights` are an error: they would be random.
+Export a deploy prototxt. Layers that only training needs (data layers, losses, Accuracy) cannot be exported. As in
+every net of phase TEST, Dropout does nothing, and BatchNorm uses its running statistics.
 
-Layers of training (data, losses, Accuracy) are not exported: use the deploy prototxt. In phase TEST, Dropout does
-nothing and BatchNorm uses its running statistics.
+## What you can rely on
+
+* **Values.** The ONNX model gives the same values as the net, up to rounding. Nothing is approximated: if a layer has
+  no exact counterpart, the export stops with an error that names all such layers. The tests compare every converter,
+  and whole nets, with onnxruntime.
+* **Inputs and outputs** are those of the net, in the same order. All of them are float32, labels and indices too.
+* **Shapes** are fixed to those of the net. With `-dynamic_batch` (in Python `dynamic_batch=True`) the batch size is
+  free: the first axis of the first input is called `batch`, and so is that of every input with as many items. If the
+  net cannot run with another batch size, the export stops and names the layers that prevent it.
+* **Names.** A tensor has the name of its blob, a node the name of its layer. Several layers in place write one blob:
+  the last one's result has the blob's name, and earlier ones are called `BLOB.LAYER`. An input keeps its name even if
+  a layer overwrites it; then the result is called `BLOB.LAYER`. Weights are called `LAYER/weight`, `LAYER/bias` and
+  so on. A weight that layers share is stored once.
+* **Weights.** Every layer must find its weights in the files of `-weights`. If one is missing, the export stops.
+* **Files.** The file appears when it is complete. ONNX files hold at most 2 GiB; larger weights go to a second file,
+  `FILE.onnx-DIGEST.data`, which must stay in the same folder.
+* **Versions.** `-opset` chooses the version of ONNX's operators, from {OPSETS[0]} to {OPSETS[-1]} (default:
+  {DEFAULT_OPSET}). The file is marked with the oldest version of ONNX that has this opset, so that older programs
+  read it.
+
+This page is written by `tools/gen_onnx_docs.py` from the code; do not edit it.
+
+## Layers
 
 | layer | ONNX operators | to know |
 |---|---|---|

@@ -36,7 +36,7 @@ max_iter: 10000
 snapshot_prefix: "digits"
 ```
 
-`pycaffe-lms train -solver FILE` runs it, `caffe.get_solver(FILE)` makes it in Python. A field that the type or the
+`pycaffe-lms train FILE` runs it, `caffe.get_solver(FILE)` makes it in Python. A field that the type or the
 `lr_policy` does not read is reported by a warning.
 
 ## Types

@@ -78,7 +78,7 @@ def test_the_solver_of_another_folder_names_it(out, tmp_path):
     assert Path(solver.net) == folder / "train_val.prototxt" and Path(solver.net).is_file()
     assert Path(solver.snapshot_prefix) == folder / "lenet"
     assert read_net(solver.net).message == read_net(MODELS / "lenet" / "train_val.prototxt").message
-    commands = re.findall(r"--solver=(\S+)", (folder / "README.md").read_text())
+    commands = re.findall(r"pycaffe-lms train (\S+)", (folder / "README.md").read_text())
     assert " " in out or (commands and all(Path(command).parent == folder for command in commands))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-import re
+import textwrap
+from collections.abc import Iterator
 from functools import cache
 
 from google.protobuf import text_format
@@ -20,11 +22,46 @@ MESSAGES = {  # layer_param's fields that hold a layer's own settings: name -> d
 
 @cache
 def messages_of(cls: type[Layer]) -> tuple[str, ...]:
-    """Return the `xxx_param` fields that the source of a layer class or of its bases names, and the type's own."""
-    bases = [c for c in cls.__mro__ if issubclass(c, Layer) and c is not Layer]
-    named = {word for c in bases for word in re.findall(r"\b\w+_param\b", inspect.getsource(c))}
+    """Return the `xxx_param` fields that a layer class reads, and the type's own.
+
+    Read is what code that the class reaches names: methods that `Layer` declares, what they call on `self` or on
+    `super()`, and strings in attributes of the class (`field = "scale_param"`). Asking whether a message is there
+    (`HasField`), texts and comments do not count.
+    """
+    named = {value for name in dir(cls) if isinstance(value := getattr(cls, name, None), str)}
+    todo = [(cls, name) for name in dir(Layer)]
+    seen = set()
+    while todo:
+        if (at := todo.pop()) in seen:
+            continue
+        seen.add(at)
+        owner = next((c for c in cls.__mro__[cls.__mro__.index(at[0]) :] if at[1] in vars(c)), None)
+        if owner is None or not issubclass(owner, Layer) or owner is Layer:
+            continue
+        after = cls.__mro__[cls.__mro__.index(owner) + 1]
+        for node in _code(owner, at[1]):
+            if isinstance(node, ast.Attribute):
+                named.add(node.attr)
+                of_super = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super"
+                todo.append((after if of_super else cls, node.attr))
+            elif isinstance(node, ast.Constant):
+                named.add(node.value)
     own = f"{cls.type}Parameter"
     return tuple(name for name, message in MESSAGES.items() if name in named or message.name == own)
+
+
+def _code(owner: type, name: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a method or property of a class, without what `HasField` is called with."""
+    value = vars(owner)[name]
+    value = getattr(value, "fget", None) or getattr(value, "func", None) or getattr(value, "__func__", value)
+    if not inspect.isfunction(value):
+        return
+    todo: list[ast.AST] = [ast.parse(textwrap.dedent(inspect.getsource(value)))]
+    while todo:
+        node = todo.pop()
+        yield node
+        if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "HasField"):
+            todo += ast.iter_child_nodes(node)
 
 
 def fields_set(text: str) -> set[tuple[str, str]]:

@@ -29,7 +29,7 @@ what the simulated device wants, at most 512 MB in one convolution, of which one
 to its `-workspace`, or less. A solver's test nets have blobs of their own, which come on top. Each model's README says
 the same for a batch {MORE} times as large; for any other, ask:
 
-    pycaffe-lms plan -model models/resnet-50/train_val.prototxt -shape data=256,3,224,224 -lms -lms_budget 16GB -summary
+    pycaffe-lms plan models/resnet-50/train_val.prototxt -shape data=256,3,224,224 -lms -lms_budget 16GB -summary
 
 | model | learned values | multiply-adds, forward | batch | in core | `-lms 1000` | `-lms 1` |
 |---|---:|---:|---:|---:|---:|---:|
@@ -84,7 +84,7 @@ def memory_text(models: Sequence[tuple[Model, Sequence[Memory]]]) -> str:
             batch, *more = _cells(m)
             text += _line([batch if alone else f"{model.file}, {batch}", *more])
         shapes = "".join(f" -shape {flag}" for flag in shape_flags(model.data))
-        commands += f"    pycaffe-lms plan -model models/{model.path}{shapes} -lms 1000 -summary\n"
+        commands += f"    pycaffe-lms plan models/{model.path}{shapes} -lms 1000 -summary\n"
     return f"{text}\n{commands}\n"
 
 
