@@ -142,6 +142,21 @@ def test_a_name_that_is_neither_offers_what_is_near():
         assert find_model(path) == path  # whoever reads it reports it
 
 
+def test_a_path_of_the_zoo_that_was_not_written_here_says_how():
+    for path, file, name in (
+        ("models/digits/solver.prototxt", "solver", "digits"),
+        ("models/digits/solver.prototxt", "train_val", "digits/solver"),
+        ("models/dcgan/generator.prototxt", "train_val", "dcgan/generator"),
+    ):
+        with pytest.raises(DataError, match=f"Could not open file {path}") as error:
+            find_model(path, file)
+        assert f"`pycaffe-lms zoo get {path.split('/')[1]}`" in error.value.fix
+        assert error.value.fix.endswith(f": {name}")
+        assert Path(find_model(name, file)).name == Path(path).name  # the name that it gives means the same file
+    write_model("digits")
+    assert find_model("models/digits/solver.prototxt") == "models/digits/solver.prototxt"
+
+
 def test_shapes_are_told_of_files_that_nobody_changed():
     path = find_model("resnet-18", here=True)
     assert model_shapes("resnet-18", path) == ["data=32,3,224,224"]

@@ -164,15 +164,31 @@ def test_another_library_is_not_taken_for_it(fresh):
 def test_an_installed_package_that_does_not_load_is_warned_of(fresh, caplog, tmp_path):
     file = tmp_path / "libdnnl.so.3"
     file.write_bytes(b"no library")
-    fresh.setattr(library, "_packaged", lambda: str(file))
+    fresh.setattr(library, "_installed", lambda: str(file))
     fresh.setattr(library, "_SONAME", "libdnnl_of_nobody.so.3")
     with caplog.at_level(logging.WARNING):
         assert library.load() is None
-    assert "onednn-cpu-gomp is installed but does not load" in caplog.text
+    assert f"oneDNN is installed ({file}) but does not load" in caplog.text
+
+
+def test_the_library_of_a_conda_environment_is_found_without_the_wheel(fresh, tmp_path):
+    of_wheel = library._installed()
+    if of_wheel is None:
+        pytest.skip("oneDNN is not the wheel's here")
+    (tmp_path / "lib").mkdir()
+    of_conda = tmp_path / "lib" / "libdnnl.so.3"
+    of_conda.symlink_to(of_wheel)
+    fresh.setattr(library.sys, "prefix", str(tmp_path))
+    assert library._installed() == of_wheel  # the wheel's comes first
+    fresh.setattr(library, "_PACKAGE", "a-package-of-nobody")
+    assert library._installed() == str(of_conda)
+    assert library.describe().startswith("oneDNN 3.")
+    of_conda.unlink()
+    assert library._installed() is None
 
 
 def test_nothing_is_said_where_none_is_installed(fresh, caplog):
-    fresh.setattr(library, "_packaged", lambda: None)
+    fresh.setattr(library, "_installed", lambda: None)
     fresh.setattr(library, "_SONAME", "libdnnl_of_nobody.so.3")
     assert library.load() is None
     assert not caplog.records

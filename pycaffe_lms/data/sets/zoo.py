@@ -152,11 +152,17 @@ def find_model(text: str, file: str = "train_val", *, here: bool = False) -> str
     Args:
         file: train_val, solver or deploy.
         here: write the model's folder to models/NAME where it is missing, for commands that write beside it.
-    Raises: UsageError for a name that is neither a file nor of the zoo, with the nearest ones; a path that does not
-    exist is returned as it is, for its reader to report.
+    Raises: UsageError for a name that is neither a file nor of the zoo, with the nearest ones; DataError for a path
+    models/NAME/FILE of the zoo that was not written here. Another path that does not exist is returned as it is, for
+    its reader to report.
     """
     if os.path.lexists(text) and not os.path.isdir(text):
         return text
+    if text.startswith(f"{HERE}/") and text.removeprefix(f"{HERE}/") in _archive():
+        name, _, wanted = text.removeprefix(f"{HERE}/").partition("/")
+        short = name if wanted == f"{file}.prototxt" else f"{name}/{wanted.removesuffix('.prototxt')}"
+        fix = f"write it with `pycaffe-lms zoo get {name}`, or give the model's name: {short}"
+        raise DataError(f"Could not open file {text}; it is a model of the zoo", fix=fix)
     name, _, rest = text.partition("/")
     if name not in zoo_models():
         if not text or Path(text).suffix or (rest and (os.path.isdir(name) or not _near(name))):

@@ -1,7 +1,7 @@
 """Find and load oneDNN 3, whose convolutions the CPU runs where it is installed.
 
-The library is that of the package onednn-cpu-gomp, else libdnnl.so.3 where the loader finds one. The environment
-variable PYCAFFE_LMS_ONEDNN names another file, or is `off`.
+The library is that of the package onednn-cpu-gomp, else that of the conda environment, else libdnnl.so.3 where the
+loader finds one. The environment variable PYCAFFE_LMS_ONEDNN names another file, or is `off`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,7 @@ def load() -> ctypes.CDLL | None:
                 f"{VARIABLE}={wish} cannot be loaded as oneDNN {_MAJOR}: {error}",
                 fix=f"name a file {_SONAME}, or unset the variable",
             ) from error
-    for path in (_packaged(), _SONAME):
+    for path in (_installed(), _SONAME):
         if path is None:
             continue
         try:
@@ -61,9 +62,9 @@ def load() -> ctypes.CDLL | None:
         except (OSError, AttributeError) as error:
             if path != _SONAME:
                 _log.warning(
-                    "%s is installed but does not load: %s; convolutions run without it. fix: install what "
+                    "oneDNN is installed (%s) but does not load: %s; convolutions run without it. fix: install what "
                     "it needs (libgomp1), or set %s=off",
-                    _PACKAGE,
+                    path,
                     error,
                     VARIABLE,
                 )
@@ -76,13 +77,15 @@ def describe() -> str:
     return "" if library is None else "oneDNN {}.{}.{}".format(*_version(library))
 
 
-def _packaged() -> str | None:
-    """Return the path of the library of the installed package, None without the package."""
+def _installed() -> str | None:
+    """Return the path of the library of the wheel, else of Python's conda environment; None without one."""
     try:
         files = importlib.metadata.files(_PACKAGE) or ()
     except importlib.metadata.PackageNotFoundError:
-        return None
-    return next((str(Path(f.locate()).resolve()) for f in files if f.name == _SONAME), None)
+        files = ()
+    of_conda = Path(sys.prefix, "lib", _SONAME)  # the loader looks there only for some builds of Python
+    candidates = [Path(f.locate()).resolve() for f in files if f.name == _SONAME] + [of_conda] * of_conda.exists()
+    return str(candidates[0]) if candidates else None
 
 
 def _open(path: str) -> ctypes.CDLL:
