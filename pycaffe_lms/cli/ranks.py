@@ -11,15 +11,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from ..backend import get_device
 from ..backend.cuda import communicator as nccl_ranks
 from ..backend.cuda.communicator import unique_id
 from ..errors import CaffeError, LostRank, UsageError
 from ..log import log_to_file, log_to_stderr
 from ..parallel import host, mpi
+from ..parallel.agreement import Disagreement, agree, of_files, of_solver, versions
 from ..parallel.communicator import TIMEOUT_S
 from ..parallel.data_parallel import DataParallel
 from ..parallel.host import HostCommunicator
@@ -32,6 +35,8 @@ from ..solvers.base import STOP
 _log = logging.getLogger(__name__)
 SNAPSHOT_AND_STOP = "snapshot_and_stop"  # an effect of a signal
 _ONE_PROCESS = ("test", "time", "benchmark")
+Compare = Callable[[Mapping[str, str]], None]
+"""Compares facts, name -> value, with the other ranks; raises Disagreement."""
 _NOTE_TAG = 3
 _OTHERS_S = 0.5  # a rank waits so long for a lower one, because many errors are found by all ranks
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
@@ -118,16 +123,22 @@ def log_file(folder: str, rank: Rank | None) -> Iterator[None]:
 
 
 @contextmanager
-def joined(solver: Solver, rank: Rank | None, timeout: float) -> Iterator[None]:
+def joined(
+    solver: Solver, rank: Rank | None, args: argparse.Namespace
+) -> Iterator[Callable[[Mapping[str, str]], None]]:
     """Within: the solver trains with the other ranks, from the same weights; no rank: alone.
 
-    timeout: seconds to wait for another rank.
-    """
+    Yield a function that compares facts with the other ranks of several hosts; those of one -gpu share them all.
+    Raises Disagreement where flags, versions, nets or data of ranks differ."""
     if rank is None:
-        yield
+        yield _nothing
         return
-    device = solver.net.device
+    compare: Compare = _nothing
+    device, timeout = solver.net.device, args.timeout
     if isinstance(rank.place, mpi.MpiRanks):
+        between_hosts = mpi.MpiCommunicator(rank.place, get_device("cpu"), timeout=timeout)
+        compare = partial(agree, between_hosts.gather)
+        compare(versions(device) | _flags(args) | of_solver(solver) | of_files(_files(args)))
         parallel = DataParallel(solver, rank.place.communicator(device, timeout=timeout))
     elif isinstance(rank.place, bytes):
         parallel = NCCL(solver, rank.place, timeout=timeout, beats=rank.beats)
@@ -136,11 +147,24 @@ def joined(solver: Solver, rank: Rank | None, timeout: float) -> Iterator[None]:
     try:
         parallel.bcast()
         parallel.join(layer_wise=solver.param.layer_wise_reduce)
-        yield
+        yield compare
     except BaseException:
         parallel.abort()
         raise
     parallel.close()
+
+
+def _nothing(facts: Mapping[str, str]) -> None:
+    """Compare nothing."""
+
+
+def _flags(args: argparse.Namespace) -> dict[str, str]:
+    """Return every flag's value, but for that which may differ from host to host."""
+    return {f"-{name}": str(value) for name, value in vars(args).items() if name != "gpu"}
+
+
+def _files(args: argparse.Namespace) -> list[str]:
+    return [path for flag in (args.weights, args.snapshot) for path in map(str.strip, flag.split(",")) if path]
 
 
 # -- ranks that MPI started: one voice ---------------------------------------------------------------------------------
@@ -187,8 +211,9 @@ def _end(error: BaseException, text: str, code: int) -> int:
             time.sleep(_ENDED_S)
             return code
         time.sleep(0.01)
-    who = f"rank {world.index} of {world.count} on {world.hosts[world.index]}"
-    _print(f"error: {who}: {text.removeprefix('error: ')}")
+    here = f"rank {world.index} of {world.count} on {world.hosts[world.index]}: "
+    who = "" if isinstance(error, Disagreement) else here
+    _print(f"error: {who}{text.removeprefix('error: ')}")
     world.abort(code)
     return code
 

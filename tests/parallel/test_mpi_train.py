@@ -139,3 +139,23 @@ def test_logs_of_ranks(folder):
     assert "Solving small" in first and "Solving small" in second
     assert "Iteration 4 (" in first and "Iteration 4 (" not in second
     assert said.count("Solving small") == 1
+
+
+def test_ranks_of_different_commands(folder):
+    """All know the same before the first iteration; rank 0 says it."""
+    alone = [*TRAIN, "-solver", "s.prototxt", "-backend", "cpu"]
+    code, said = mpiexec(1, [*alone, "-lms_budget", "8GB", ":", "-n", "1", *alone, "-lms_budget", "6GB"], folder)
+    assert code == 2 and said.count("error:") == 1 and "Iteration 0" not in said
+    assert f"error: rank 1 on {HOST}: -lms_budget is 6GB, rank 0 on {HOST} has 8GB\n  fix: " in said
+
+
+def test_hosts_that_do_not_see_the_same_snapshots(folder, tmp_path):
+    """Folders stand for the disks of two hosts, of which one has a snapshot."""
+    alone = [*TRAIN, "-solver", "s.prototxt", "-backend", "cpu", "-resume", "latest"]
+    (tmp_path / "one").mkdir()
+    other = filled(tmp_path / "one")
+    code, said = train(folder, 1, "-backend", "cpu")
+    assert code == 0, said
+    code, said = mpiexec(1, [*alone, ":", "-n", "1", "-wdir", str(other), *alone], folder)
+    assert code == 2 and said.count("error:") == 1
+    assert f"rank 1 on {HOST}: the snapshot to resume from is none, rank 0 on {HOST} has run_iter_6.solverstate" in said

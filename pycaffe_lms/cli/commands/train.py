@@ -13,6 +13,7 @@ from ...backend.device import Device
 from ...data.sets.zoo import find_model
 from ...errors import OutOfDeviceMemory, UsageError, human_bytes
 from ...lms.config import LMSConfig
+from ...parallel.agreement import of_files
 from ...parallel.launch import Rank
 from ...parallel.mpi import MpiRanks
 from ...proto.caffe_pb2 import SolverParameter
@@ -288,10 +289,11 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
             solver.snapshots.keep_best(args.snapshot_best)
         _log_memory(solver)
         _log.info("Starting Optimization")
-        with ranks.joined(solver, rank, args.timeout):
+        with ranks.joined(solver, rank, args) as compare:
             with watched(solver, watchers):
                 if args.resume:
-                    solver.restore_latest()
+                    found = solver.restore_latest()
+                    compare({"the snapshot to resume from": found or "none"} | of_files([found] if found else []))
                 solver.solve(args.snapshot or None)
             record.write()
             files.write()

@@ -128,6 +128,11 @@ class DatabaseSource(ABC):
         return self._length
 
     @property
+    def known_length(self) -> int | None:
+        """Return the number of records, None as long as it is not known without reading them."""
+        return self._length
+
+    @property
     def position(self) -> int:
         """Return the index, in key order from 0, of the record that `next` returns."""
         return self._position

@@ -62,6 +62,11 @@ class DatumBatches:
             raise
 
     @property
+    def records(self) -> int | None:
+        """Return how many records there are; None: not counted yet."""
+        return self._database.known_length
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         """Return (B, C, h, w) of the data, from the first record; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)

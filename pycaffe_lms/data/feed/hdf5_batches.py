@@ -98,6 +98,11 @@ class HDF5Batches:
         self._rows: tuple[tuple[int, int], np.ndarray] | None = None  # ((epoch, file), rows in turn)
 
     @property
+    def records(self) -> int:
+        """Return how many rows there are."""
+        return self._total
+
+    @property
     def shapes(self) -> list[Shape]:
         """Return the shapes of the arrays in a batch."""
         return [(self._batch_size, *shape) for shape in self._row_shapes]

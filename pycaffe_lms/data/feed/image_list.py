@@ -121,6 +121,11 @@ class ImageBatches:
         self._item_shape = transformer.output_shape(array.shape, where=where)
 
     @property
+    def records(self) -> int:
+        """Return how many pictures there are."""
+        return len(self._images)
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         """Return (B, C, h, w) of the first batch; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)

@@ -186,6 +186,11 @@ class WindowBatches:
         self._picture(next(found[0] for found, wanted in self._parts if wanted))  # a wrong folder shows at once
 
     @property
+    def records(self) -> int:
+        """Return how many pictures there are."""
+        return len(self._windows.paths)
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         return (self._batch_size, 3, self._crop.size, self._crop.size)
 

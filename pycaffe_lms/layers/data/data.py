@@ -86,6 +86,11 @@ class DataLayer(Layer):
         depth = max(1, self.param.data_param.prefetch)
         self._batches, self._prefetcher = batches, Prefetcher(batches.produce, depth, ahead=self.context.reads_ahead)
 
+    @property
+    def records(self) -> int | None:
+        """Return how many records the source holds; None where that is known only after they are read."""
+        return None if self._batches is None else self._batches.records
+
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         """Return the shapes of the next batch; they may change from record to record if batch_size is 1."""
         if self._shape[0] == 1 and self._next is None:
