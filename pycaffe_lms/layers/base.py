@@ -112,6 +112,7 @@ class Layer:
         self.params: list[ParamRequest] = []
         self.scratches: dict[str, Scratch] = {}
         self.where = Where(layer=param.name, type=param.type)
+        self._elsewhere: dict[int, dict[str, int]] = {}  # by rank: where other virtual ranks of this process stand
 
     def update_context(self, **decisions: Any) -> None:
         """Replace fields of `context` that the net decides before `declare`."""
@@ -328,6 +329,15 @@ class Layer:
 
     def set_state(self, state: dict[str, int]) -> None:
         """Continue from what `state` returned."""
+
+    def turn_to(self, rank: int, seed: int) -> None:
+        """Go on as this layer of another virtual rank, from where that one stood. seed: of its random numbers."""
+        state = self.state()
+        self._elsewhere[self.context.solver_rank] = state
+        first = {key: seed if key == "seed" else 0 for key in state}
+        self.update_context(solver_rank=rank, seed=seed)
+        if state:
+            self.set_state(self._elsewhere.get(rank, first))
 
     def close(self) -> None:
         """Release files and threads."""

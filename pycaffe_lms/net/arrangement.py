@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import CaffeError
 from ..layers.base import Lives, Runs
 from ..layers.sizes import check_scratch
-from ..lms.program import Buffer, Step
+from ..lms.program import Buffer, BufferKind, Step, kind_of
 from ..lms.runtime.runtime import Runtime
 from ..ops import ops_of
 from .build.gradients import shown_gradients
@@ -255,6 +255,7 @@ class Arrangement:
                 on another stream, and updates wait for all of them.
         """
         n = len(self.graph.nodes) - 1
+        kept = {a.buffer for one in tail for a in one.step.accesses if kind_of(a.buffer) is BufferKind.EXTERNAL}
 
         def made(split: SplitBackward) -> Sequenced:
             forward, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
@@ -265,7 +266,7 @@ class Arrangement:
             if split is not SplitBackward.NONE:
                 sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
                 steps = delayed(steps, sizes, {b for b, buffer in buffers.items() if buffer.call_scratch})
-            return sequence(name, steps, self._survivors())
+            return sequence(name, steps, self._survivors() | kept)
 
         if self.tuning.split_backward is None and self._runtime.active:
             return replace(made(SplitBackward.NONE), split_backward=partial(made, self.split_backward))

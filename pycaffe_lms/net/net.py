@@ -151,6 +151,15 @@ class Net(Uncopied):
             reads_ahead=self._will_run,
         )
 
+    def turn_to(self, rank: int) -> None:
+        """Let the layers of a TRAIN net go on as those of another rank of `solver_count`: with its records and random
+        numbers, from where it stood."""
+        for node in self.graph.nodes:
+            context = node.layer.context
+            before, now = ((self._random.seed + r - self.solver_rank) & 0xFFFFFFFF for r in (context.solver_rank, rank))
+            if before != now:
+                node.layer.turn_to(rank, context.seed ^ before ^ now)
+
     @contextmanager
     def _users_names(self) -> Iterator[None]:
         """Let errors raised inside name the user's blobs instead of tops of inserted Split layers."""
@@ -356,6 +365,8 @@ class Net(Uncopied):
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Run the backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
+        if self.reduction is not None and self.reduction.layer_wise:
+            self.reduction.check_by_hand()
         self.own_blobs.versions.bring_diffs(start, end)
         hand_on(self.memory.store.split)
         written = {

@@ -37,6 +37,17 @@ class Communicator(Protocol):
     def broadcast(self, arrays: Sequence[AnyArray]) -> None:
         """Queue the replacement of every array by that of rank 0."""
 
+    def exchange(self, peer: int, send: AnyArray, receive: AnyArray) -> None:
+        """Queue sending `send` to rank `peer` while `receive` is filled with what that rank sends.
+
+        All ranks call it, in pairs, with arrays of one size; `send` and `receive` do not overlap."""
+
+    def reduce_scatter(self, parts: Sequence[AnyArray]) -> None:
+        """Queue the replacement of parts[own rank] by its sum over all ranks; the other parts' values are lost."""
+
+    def all_gather(self, parts: Sequence[AnyArray]) -> None:
+        """Queue the filling of every parts[r] by that of rank r."""
+
     def maximum(self, value: int) -> Ticket:
         """Queue the exchange of a number; the ticket's result is the largest over all ranks."""
 

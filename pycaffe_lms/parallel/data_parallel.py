@@ -13,6 +13,7 @@ from ..errors import GraphError, UsageError
 from ..lms.program import Access, Mode, Step
 from ..net.program.programs import HostedStep
 from ..net.program.reduction import Reduction, digest
+from ..net.program.tree_reduction import TreeReduction
 
 if TYPE_CHECKING:
     from ..net.build.graph import Param
@@ -54,7 +55,7 @@ class DataParallel:
         Raises GraphError where the ranks' nets differ, LostRank where another rank is gone."""
         net = self._solver.net
         steps = net.arrangement.whole_backward(accumulate=False)
-        number = digest(net.run_graph, steps, net.dtype.itemsize)
+        number = digest(net.run_graph, steps, net.dtype.itemsize, self._solver.sharing)
         largest, smallest = self._queued(number).read(), -self._queued(-number).read()
         if largest != smallest:
             self.abort()
@@ -62,6 +63,8 @@ class DataParallel:
                 f'net "{net.name}": the ranks train different nets', fix="give every rank the same solver and net"
             ).at(file=net.file)
         net.run_steps("broadcast", [self._broadcast_step(p) for p in net.run_graph.learnable])
+        if self._solver.virtual is not None:
+            self._solver.virtual.begin_anew()
 
     def _broadcast_step(self, param: Param) -> HostedStep:
         net = self._solver.net
@@ -82,7 +85,13 @@ class DataParallel:
         """Average the solver's gradients over all ranks from now on. layer_wise: see `net/program/reduction.py`."""
         net, before = self._solver.net, self._solver.net.reduction
         layer_wise = layer_wise or (before is not None and before.layer_wise)
-        self._solver.train_with(self, Reduction(net.runtime, self._communicator, layer_wise))
+        virtual, ranks = self._solver.virtual, self._communicator
+        reduction = (
+            Reduction(net.runtime, ranks, layer_wise)
+            if virtual is None
+            else TreeReduction(net.runtime, ranks, layer_wise, virtual.tree)
+        )
+        self._solver.train_with(self, reduction)
 
     def agree(self, wish: bool) -> bool:
         """Return whether all ranks stop here, because one wished to LAG iterations ago. Call it once per iteration."""

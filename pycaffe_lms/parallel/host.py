@@ -34,9 +34,19 @@ from .meeting import leave
 _log = logging.getLogger(__name__)
 _HEADER = struct.Struct("<4sBIQQ")  # magic, operation, rank, number of the operation, bytes that follow
 _PROCESS = struct.Struct("<Q")  # what a hello carries: the number of the sender's process
+_RANK = struct.Struct("<Q")
 _MAGIC = b"cfr2"
-_HELLO, _SUM, _BROADCAST, _MAXIMUM, _WAITING = range(5)
-_NAMES = ("hello", "a sum", "a broadcast", "a maximum", "a sign of life")
+_HELLO, _SUM, _BROADCAST, _MAXIMUM, _EXCHANGE, _PEER, _GATHER, _WAITING = range(8)
+_NAMES = (
+    "hello",
+    "a sum",
+    "a broadcast",
+    "a maximum",
+    "an exchange",
+    "the choice of a peer",
+    "a gathering",
+    "a sign of life",
+)
 _SLICE_S = 1.0  # a wait is interrupted so often, to look whether it lasts too long
 
 
@@ -188,25 +198,71 @@ class HostCommunicator:
                 with contextlib.suppress(OSError):  # a rank that does not read is the next that rank 0 waits for
                     peer.send(message, socket.MSG_DONTWAIT)
 
-    def _exchange(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
-        """Set mine = combine(mine, theirs) on rank 0 for rank after rank, then copy it to every rank's `mine`."""
+    def _begin(self) -> None:
+        """Count one more operation. Raises LostRank where an earlier one failed."""
         if self._lost is not None:
             raise self._lost
         if self._faults is not None and self._faults.strikes("rank"):
             raise self._fail("it failed on purpose")
         self._count += 1
-        data = mine.reshape(-1).view(np.uint8).data
+
+    def _exchange(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
+        """Set mine = combine(mine, theirs) on rank 0 for rank after rank, then copy it to every rank's `mine`."""
+        self._begin()
+        data = _raw(mine)
         if self.rank:
             self._send(0, operation, data)
             self._receive(0, operation, data)
             return
         theirs = np.empty_like(mine)
         for rank in range(1, self.size):
-            self._receive(rank, operation, theirs.reshape(-1).view(np.uint8).data)
+            self._receive(rank, operation, _raw(theirs))
             if combine is not None:
                 combine(mine, theirs, out=mine)
         for rank in range(1, self.size):
             self._send(rank, operation, data)
+
+    def _swap(self, peer: int, send: HostArray, receive: HostArray) -> None:
+        """Set receive = `send` of rank `peer`. Rank 0 passes arrays on."""
+        self._begin()
+        sent = np.ascontiguousarray(send)
+        into = np.empty_like(sent)
+        if self.rank:
+            self._send(0, _PEER, _RANK.pack(peer))
+            self._send(0, _EXCHANGE, _raw(sent))
+            self._receive(0, _EXCHANGE, _raw(into))
+            np.copyto(receive, into)
+            return
+        peers, found = {0: peer}, {0: sent}
+        for rank in range(1, self.size):
+            number = bytearray(_RANK.size)
+            self._receive(rank, _PEER, memoryview(number))
+            (peers[rank],) = _RANK.unpack(number)
+            found[rank] = np.empty_like(sent)
+            self._receive(rank, _EXCHANGE, _raw(found[rank]))
+        for rank, other in peers.items():
+            if peers.get(other) != rank:
+                raise self._fail(f"rank {rank} exchanges with rank {other}, which does not: they do not train the same")
+        for rank in range(1, self.size):
+            self._send(rank, _EXCHANGE, _raw(found[peers[rank]]))
+        np.copyto(receive, found[peer])
+
+    def _collect(self, parts: list[HostArray]) -> None:
+        """Fill every part by that of its rank."""
+        self._begin()
+        flat = np.concatenate([part.reshape(-1) for part in parts])
+        ends = np.cumsum([part.size for part in parts])
+        own = [flat[end - part.size : end] for end, part in zip(ends, parts, strict=True)]
+        if self.rank:
+            self._send(0, _GATHER, _raw(own[self.rank]))
+            self._receive(0, _GATHER, _raw(flat))
+        else:
+            for rank in range(1, self.size):
+                self._receive(rank, _GATHER, _raw(own[rank]))
+            for rank in range(1, self.size):
+                self._send(rank, _GATHER, _raw(flat))
+        for part, values in zip(parts, own, strict=True):
+            np.copyto(part, values.reshape(part.shape))
 
     # -- operations ---------------------------------------------------------------------------------------------------
     def sum(self, arrays: Sequence[HostArray]) -> None:
@@ -214,6 +270,15 @@ class HostCommunicator:
 
     def broadcast(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _BROADCAST, list(arrays), None)
+
+    def exchange(self, peer: int, send: HostArray, receive: HostArray) -> None:
+        self._queue(self._swap, peer, send, receive)
+
+    def reduce_scatter(self, parts: Sequence[HostArray]) -> None:
+        self.sum(parts)
+
+    def all_gather(self, parts: Sequence[HostArray]) -> None:
+        self._queue(self._collect, list(parts))
 
     def maximum(self, value: int) -> HostTicket:
         box = np.array([value], np.int64)
@@ -264,6 +329,11 @@ class HostCommunicator:
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
                 peer.close()
+
+
+def _raw(array: HostArray) -> memoryview:
+    """Return the bytes of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 class _Patience:

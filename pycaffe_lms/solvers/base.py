@@ -29,6 +29,7 @@ from ..net import weights
 from ..net.memory.fit import fit
 from ..net.net import Net
 from ..net.program.reduction import Reduction
+from ..net.program.tree_reduction import TreeReduction
 from ..net.tuning import Tuning
 from ..proto.caffe_pb2 import NetParameter, SolverParameter
 from ..random import CaffeRandom
@@ -42,9 +43,11 @@ from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
+from .sharing import Sharing
 from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
 from .updates import Updates
+from .virtual_ranks import VirtualRanks
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +76,9 @@ class Solver(Uncopied):
         action: polled once per iteration and test batch; returns NONE, STOP or SNAPSHOT (signal handlers).
         solver_count, solver_rank: number of solvers that train together, and which of them this is. Only rank 0
             displays, tests and writes snapshots by itself.
+        virtual_ranks: train as so many ranks, of which each of the `solver_count` solvers computes an equal share, one
+            after the other: a power of two. Any number of solvers that divides it gives the same bits. None: as many
+            ranks as solvers.
         change_net: called with every net's message before it is built, and returns what is built; layers keep their
             indices.
 
@@ -100,10 +106,13 @@ class Solver(Uncopied):
         tuning: Tuning | None = None,
         solver_count: int = 1,
         solver_rank: int = 0,
+        virtual_ranks: int | None = None,
         change_net: Callable[[NetParameter], NetParameter] = lambda message: message,
     ):
         self.param, self.file = param, file
         self.solver_count, self.solver_rank = solver_count, solver_rank
+        self.sharing = Sharing(virtual_ranks)
+        self.sharing.check(solver_count)
         self.ranks: Ranks | None = None  # set where this is one of several that train together
         self.iter = 0
         self.current_step = 0
@@ -121,18 +130,21 @@ class Solver(Uncopied):
         self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self.runtime.expect_ranks(solver_count, root=self.is_root)
+        ranks = virtual_ranks or solver_count
+        first = solver_rank * (ranks // solver_count)
         build = partial(
             self.net_class,
             runtime=self.runtime,
-            random=CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None),
+            random=CaffeRandom(param.random_seed + first if param.random_seed >= 0 else None),
             dtype=dtype,
             tuning=tuning or Tuning(),
-            solver_count=solver_count,
-            solver_rank=solver_rank,
+            solver_count=ranks,
+            solver_rank=first,
         )
         train = train_request(param, file, lines)
         _log.info(train.said)
         self.net: Net = build(change_net(train.message), lines=train.lines, file=train.file)
+        self.virtual = VirtualRanks(self.net, ranks, solver_count) if virtual_ranks else None
         test_nets = []
         for request in test_requests(param, file, lines):
             _log.info(request.said)
@@ -146,7 +158,9 @@ class Solver(Uncopied):
         self.lms_log = IterationLog(self.runtime)
         self.nan: Policy = loss_watch.STOP
         self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
-        self.updates = Updates(self.net, self.rule, param, self.callbacks)
+        self.updates = Updates(self.net, self.rule, param, self.callbacks, self.virtual)
+        if self.virtual is not None:
+            self.net.reduction = TreeReduction(self.runtime, None, False, self.virtual.tree)
         self._prepare()
         self._autotune = Autotune(self.net)
         _log.info("Solver scaffolding done.")
@@ -174,6 +188,8 @@ class Solver(Uncopied):
         _log.info("Finetuning from %s", path)
         for net in (self.net, *self.test_nets):
             weights.copy_from(net, path, must_match=net is self.net)
+        if self.virtual is not None:
+            self.virtual.begin_anew()
 
     # -- the loop -----------------------------------------------------------------------------------------
     def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
@@ -278,24 +294,29 @@ class Solver(Uncopied):
             updates.set_numbers(learning_rate(self.param, self.iter, self.current_step).rate, self.iter)
         else:
             updates.clear()
-        for i in range(n):
+        passes = n * (self.virtual.inside if self.virtual is not None else 1)
+        for i in range(passes):
+            if self.virtual is not None:
+                self.virtual.turn_to(i // n)
             updates.follow_net()  # every batch may have another shape
-            kinds = updates.kinds()
-            key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
+            key, first, tail = updates.passes()[i]
+            reduce = i == passes - 1
             if self.param.debug_info:
                 show, find_nan = self._display.due(self.iter), not self._nan
-                done = debug.iteration(self.net, first, tail, show=show, find_nan=find_nan, reduce=i == n - 1)
+                done = debug.iteration(self.net, first, tail, key=key, show=show, find_nan=find_nan, reduce=reduce)
             else:
-                done = self.net.iteration(first, tail, key=key, reduce=i == n - 1)
+                done = self.net.iteration(first, tail, key=key, reduce=reduce)
             if tail and not done:
-                updates.run_tail()
+                updates.run_tail(i)
             self._note_pass()
-            if self._loss_counts:
+            if self._loss_counts and i < n:  # of several virtual ranks the first is shown
                 loss += self.net.loss()
-        if self._loss_counts:
-            self._nan = math.isnan(loss)
-            self._display.add_loss(loss / n)
-            self._display.show_loss(self.iter, self.net)
+                if i == n - 1:
+                    self._nan = math.isnan(loss)
+                    self._display.add_loss(loss / n)
+                    self._display.show_loss(self.iter, self.net)
+        if self.virtual is not None:
+            self.virtual.turn_to(0)
         if fused:
             self._display.show_rate(self.iter, self._rate())
             return

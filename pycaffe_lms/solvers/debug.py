@@ -22,10 +22,13 @@ from ..net.program.steps import layer_of
 _log = logging.getLogger(__name__)
 
 
-def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool, reduce: bool) -> bool:
+def iteration(
+    net: Net, first: bool, tail: Sequence[HostedStep], *, key: str, show: bool, find_nan: bool, reduce: bool
+) -> bool:
     """Run what Net.iteration runs, part by part, and return what it returns.
 
     Args:
+        key: the name of that program.
         show: log the magnitudes; those of gradients are this rank's own.
         find_nan: log where the NaN of a NaN loss came from, before the update spreads it.
         reduce: average gradients over the ranks.
@@ -50,7 +53,7 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
     if net.memory is not memory:
         return False
     if tail:
-        net.memory.run("debug update", lambda: sequence("debug update", tail, None))
+        net.memory.run(f"debug update of {key}", lambda: sequence("debug update", tail, None))
     return True
 
 

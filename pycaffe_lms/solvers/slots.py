@@ -20,10 +20,10 @@ Slots = tuple[BufferId, ...]  # buffers of the histories of a parameter, or of o
 
 
 class Histories:
-    """Own the histories of a net's parameters. slots: number of histories of each."""
+    """Own the histories of a net's parameters. slots: number of histories of each. kind: the name of one."""
 
-    def __init__(self, net: Net, slots: int):
-        self._net, self._slots = net, slots
+    def __init__(self, net: Net, slots: int, kind: str = "history"):
+        self._net, self._slots, self._kind = net, slots, kind
         self._of: dict[int, list[Slots]] = {}  # by parameter, for each of its pieces: itself, or its blocks
         self._sizes: dict[int, list[int]] = {}  # by parameter: elements of each piece
         self._last: dict[int, bool] = {}  # by parameter: whether its histories are stored channels-last
@@ -68,7 +68,7 @@ class Histories:
         manage = True if len(sizes) > 1 and sum(sizes) * item > net.runtime.config.min_bytes else None
         return [
             tuple(
-                net.memory.store.add(f"{name}{block}.history{slot or ''}", n * item, manage=manage)
+                net.memory.store.add(f"{name}{block}.{self._kind}{slot or ''}", n * item, manage=manage)
                 for slot in range(self._slots)
             )
             for block, n in zip(blocks, sizes, strict=True)

@@ -26,6 +26,7 @@ from ..net.build.graph import Param
 from ..net.memory.fit import Need
 from ..net.net import Net
 from ..net.program.programs import HostedStep, Sequenced, sequence
+from ..net.program.tree_reduction import kept_level
 from ..ops import ops_of
 from ..ops.update_rules import UpdateNumbers
 from ..ops.update_table import table_words
@@ -33,6 +34,7 @@ from ..proto.caffe_pb2 import SolverParameter
 from .display import number
 from .rules import Rule
 from .slots import Histories, Slots
+from .virtual_ranks import VirtualRanks
 
 _log = logging.getLogger(__name__)
 _NUMBERS = len(UpdateNumbers._fields)
@@ -46,10 +48,19 @@ class Updates:
     Args:
         param: the settings, read anew for every update.
         callbacks: what the solver calls between backward and update; the list may change.
+        virtual: the virtual ranks that this process computes; None: it is one rank.
     """
 
-    def __init__(self, net: Net, rule: Rule, param: SolverParameter, callbacks: Sequence[object]):
+    def __init__(
+        self,
+        net: Net,
+        rule: Rule,
+        param: SolverParameter,
+        callbacks: Sequence[object],
+        virtual: VirtualRanks | None = None,
+    ):
         self._net, self._rule, self._param, self._callbacks = net, rule, param, callbacks
+        self._virtual = virtual
         self._together: dict[bool, UpdateAll] = {}  # by whether the update is a program of its own
         reached = self._gradients_that_backward_writes()
         pieces = net.arrangement.pieces
@@ -67,6 +78,8 @@ class Updates:
         net = self._net
         memory = self._made_for = net.memory
         self._reached = self._gradients_that_backward_writes()
+        if self._virtual is not None:
+            self._virtual.follow(self._reached)
         anew = self._histories.follow(self._moving)
         self.pieces = list(self._histories.pieces(self._moving))  # parameters, or blocks of them, with their histories
         possible = UpdateAll.possible(net)
@@ -102,15 +115,25 @@ class Updates:
         """Return whether updates follow the backward in one program, since nothing reads the gradients in between."""
         return not (self._norms or self._callbacks)
 
+    def passes(self) -> list[Kind]:
+        """Return the program of every pass of an iteration, in order: iter_size passes for each virtual rank of this
+        process. The last one averages gradients over ranks."""
+        n, ranks, tail = self._param.iter_size, self._virtual.inside if self._virtual else 1, self.tail
+        apart = "" if self.fused and tail else ", update apart"
+        passes: list[Kind] = []
+        for rank in range(ranks):
+            for i in range(n):
+                key, steps = "train first" if i == 0 else "train more", list[HostedStep]()
+                if i == n - 1 and rank == ranks - 1:
+                    key, steps = "train" if n == 1 else "train last", [] if apart else tail
+                elif i == n - 1 and self._virtual is not None:
+                    key, steps = f"train, sum {kept_level(rank)}", self._virtual.keep_steps(rank)
+                passes.append((f"{key}{apart}", i == 0, steps))
+        return passes
+
     def kinds(self) -> list[Kind]:
         """Return the programs with a backward that an iteration runs; the last one averages gradients over ranks."""
-        n, tail = self._param.iter_size, self.tail if self.fused else ()
-        kinds: list[Kind] = [("train" if n == 1 else "train first", True, tail if n == 1 else ())]
-        if n > 2:
-            kinds.append(("train more", False, ()))
-        if n > 1:
-            kinds.append(("train last", False, tail))
-        return kinds if tail else [(f"{key}, update apart", first, ()) for key, first, _ in kinds]
+        return list({key: (key, first, tail) for key, first, tail in self.passes()}.values())
 
     def _programs_apart(self) -> Mapping[str, Callable[[], Sequenced]]:
         """Return the programs of an update of its own: key -> how to make it."""
@@ -170,10 +193,11 @@ class Updates:
         """Clear gradients that no backward writes, before a forward whose update is a program of its own."""
         self._run_apart("clear")
 
-    def run_tail(self) -> None:
-        """Run the update that shapes changing within an iteration kept from running behind the backward."""
+    def run_tail(self, i: int) -> None:
+        """Run what shapes changing within pass `i` of an iteration kept from running behind its backward."""
         self.follow_net()
-        self._net.memory.run("update after a reshape", lambda: sequence("update", self.tail, None))
+        key, _, steps = self.passes()[i]
+        self._net.memory.run(f"tail of {key} after a reshape", lambda: sequence("update", steps, None))
 
     def run_apart(self, rate: float, iteration: int) -> None:
         """Clip the gradients that are there now, where that is set, and update. rate: that of the policy."""

@@ -64,20 +64,19 @@ class FaceSolver(SGDSolver):
     net_class = PycaffeNet
 
 
-def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60):
+def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60, **options):
     cuda.set_math("fp32")
     parsed = parse_solver(text)
     device = get_device("cuda", index=rank.index)
     ops_of(device).workspace_limit = 4 << 20  # a budget leaves no more
-    solver = FaceSolver(
-        parsed.message, lines=parsed.lines, device=device, lms=lms, solver_count=rank.count, solver_rank=rank.index
-    )
+    ranks = {"solver_count": rank.count, "solver_rank": rank.index}
+    solver = FaceSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, **ranks, **options)
     return solver, caffe.NCCL(solver, rank.place, timeout=timeout, capture=capture)
 
 
-def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, rank: Rank) -> int:
+def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, options: dict, rank: Rank) -> int:
     """Train, then write parameters and gradients."""
-    solver, nccl = make(text, rank, lms, capture)
+    solver, nccl = make(text, rank, lms, capture, **options)
     nccl.bcast()
     nccl.join(layer_wise=layer_wise)
     solver.step(ITERATIONS)
@@ -101,9 +100,11 @@ def failing(kind: str, rank: Rank) -> int:
     return 0
 
 
-def train(tmp_path, count: int, text=TEXT, lms="off", layer_wise=True, capture=False) -> list[list[np.ndarray]]:
+def train(
+    tmp_path, count: int, text=TEXT, lms="off", layer_wise=True, capture=False, **options
+) -> list[list[np.ndarray]]:
     names = [f"GPU {i}" for i in range(count)]
-    args = (str(tmp_path), text, LMS[lms], layer_wise, capture)
+    args = (str(tmp_path), text, LMS[lms], layer_wise, capture, options)
     assert run_ranks(work, args, unique_id(), names) == 0
     found = []
     for i in range(count):
@@ -157,6 +158,15 @@ def test_recorded(tmp_path, expected, lms, layer_wise):
     found = train(tmp_path, 2, lms=lms, layer_wise=layer_wise, capture=True)
     for rank in (0, 1):
         same(found[rank], expected[rank])
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+def test_virtual_ranks_give_the_same_bits_on_one_and_two(tmp_path, expected, capture):
+    one = train(tmp_path, 1, virtual_ranks=4)[0]
+    for lms in LMS:
+        first, second = train(tmp_path, 2, lms=lms, capture=capture, virtual_ranks=4)
+        same(first, one)
+        same(second, one, but=STATISTICS)
 
 
 def test_clipping_and_several_passes(tmp_path, expected):

@@ -57,6 +57,48 @@ def test_broadcasts_and_maxima():
     assert in_threads(3, work) == [([0, 0, 0, 0], [20, 0, 2**40 + 2])] * 3
 
 
+def test_exchanges_between_pairs():
+    def work(rank, path):
+        communicator = meet(rank, path, 4)
+        mine, found = np.array([rank, rank + 0.5]), []
+        for distance in (1, 2):
+            theirs = np.zeros(2)
+            communicator.exchange(rank ^ distance, mine, theirs)
+            found.append(theirs.tolist())
+        communicator.close()
+        return found
+
+    expected = [[[a, a + 0.5], [b, b + 0.5]] for a, b in ((1, 2), (0, 3), (3, 0), (2, 1))]
+    assert in_threads(4, work) == expected
+
+
+def test_exchanges_that_are_not_mutual():
+    def work(rank, path):
+        communicator = meet(rank, path, 3)
+        with pytest.raises(LostRank, match="they do not train the same" if rank == 0 else "rank 0 is gone"):
+            communicator.exchange((rank + 1) % 3, np.zeros(2), np.zeros(2))
+
+    in_threads(3, work)
+
+
+def test_parts_are_summed_for_one_rank_and_gathered_from_all():
+    """Parts may differ in size, and be empty."""
+    sizes = (3, 0, 2)
+
+    def work(rank, path):
+        communicator = meet(rank, path, 3)
+        parts = [np.full(n, 10.0**rank) for n in sizes]
+        communicator.reduce_scatter(parts)
+        own = parts[rank].tolist()
+        given = [np.full(n, float(rank)) for n in sizes]
+        communicator.all_gather(given)
+        communicator.close()
+        return own, [g.tolist() for g in given]
+
+    gathered = [[0, 0, 0], [], [2, 2]]
+    assert in_threads(3, work) == [([111] * 3, gathered), ([], gathered), ([111] * 2, gathered)]
+
+
 def test_on_a_simulated_device_they_wait_in_its_stream():
     def work(rank, path):
         device = SimDevice(1 << 20)

@@ -48,6 +48,7 @@ def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: 
         backend=args.backend,
         solver_count=rank.count,
         solver_rank=rank.index,
+        virtual_ranks=args.virtual_ranks,
         **({"index": rank.index} if args.backend == "cuda" else {}),
     )
     device = solver.net.device
@@ -111,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
     p.add_argument("--modes", nargs="+", default=["off", "auto"], help="off, auto or a number of KB")
     p.add_argument("--budget", help="device memory of the modes with LMS, such as 16GB")
+    p.add_argument(
+        "--virtual_ranks", type=int, help="sums in the tree of train's -virtual_ranks; as many as GPUs: what it costs"
+    )
     p.add_argument("--iterations", type=int, default=20)
     p.add_argument("--capture", action="store_true", help="record iterations with their sums")
     p.add_argument("--backend", choices=("cuda", "cpu", "sim"), default="cuda")

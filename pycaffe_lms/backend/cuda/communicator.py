@@ -171,6 +171,46 @@ class NcclCommunicator:
         for a in arrays:
             comm.broadcast(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], 0, stream)
 
+    def exchange(self, peer: int, send: AnyArray, receive: AnyArray) -> None:
+        """Queue sending one array and receiving another, both at once, on the current stream."""
+        comm, stream = self._open(), _current_stream()
+        self._nccl.groupStart()
+        try:
+            comm.send(send.data.ptr, send.size, self._types[str(send.dtype)], peer, stream)
+            comm.recv(receive.data.ptr, receive.size, self._types[str(receive.dtype)], peer, stream)
+        finally:
+            self._nccl.groupEnd()
+
+    def reduce_scatter(self, parts: Sequence[AnyArray]) -> None:
+        """Queue parts[own rank] = its sum over all ranks: one call where parts follow each other, else one for each."""
+        comm, stream, add = self._open(), _current_stream(), self._nccl.NCCL_SUM
+        own, kind = parts[self.rank], self._types[str(parts[0].dtype)]
+        if _follow_each_other(parts):
+            comm.reduceScatter(parts[0].data.ptr, own.data.ptr, own.size, kind, add, stream)
+            return
+        self._nccl.groupStart()
+        try:
+            for root, part in enumerate(parts):
+                if part.size:
+                    comm.reduce(part.data.ptr, part.data.ptr, part.size, kind, add, root, stream)
+        finally:
+            self._nccl.groupEnd()
+
+    def all_gather(self, parts: Sequence[AnyArray]) -> None:
+        """Queue every parts[r] = that of rank r: one call where parts follow each other, else one for each."""
+        comm, stream = self._open(), _current_stream()
+        own, kind = parts[self.rank], self._types[str(parts[0].dtype)]
+        if _follow_each_other(parts):
+            comm.allGather(own.data.ptr, parts[0].data.ptr, own.size, kind, stream)
+            return
+        self._nccl.groupStart()
+        try:
+            for root, part in enumerate(parts):
+                if part.size:
+                    comm.broadcast(part.data.ptr, part.data.ptr, part.size, kind, root, stream)
+        finally:
+            self._nccl.groupEnd()
+
     def maximum(self, value: int) -> _NcclTicket:
         """Queue the exchange of a number on the compute stream; read the result no more than 7 calls later."""
         comm, device = self._open(), self._device
@@ -303,6 +343,12 @@ class _Watch:
 def _current_stream() -> int:
     address: int = require().cuda.get_current_stream().ptr
     return address
+
+
+def _follow_each_other(parts: Sequence[AnyArray]) -> bool:
+    """Tell whether arrays of one size lie in memory one behind the other."""
+    start, step = parts[0].data.ptr, parts[0].nbytes
+    return step > 0 and all(p.nbytes == step and p.data.ptr == start + i * step for i, p in enumerate(parts))
 
 
 def _part(comm: Any, device: Device) -> None:

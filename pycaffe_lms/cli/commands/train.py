@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import FrameType
 
 from ...backend.device import Device
@@ -20,6 +21,7 @@ from ...proto.caffe_pb2 import SolverParameter
 from ...solvers import Solver, solver_class
 from ...solvers.base import NONE, SNAPSHOT, STOP
 from ...solvers.loss_watch import POLICIES
+from ...solvers.sharing import Sharing
 from .. import devices, flags, overrides, ranks
 from ..live import watch
 from ..live.watcher import watched
@@ -154,6 +156,7 @@ def build_parser() -> flags.Parser:
     )
     ranks.add_timeout(p)
     ranks.add_rank_logs(p)
+    flags.add_settings(p, Sharing)
     watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
@@ -173,6 +176,7 @@ def run(args: argparse.Namespace) -> int:
     flags.lms_config(args)
     args.solver = find_model(args.solver, "solver", here=True) if args.shape else solver_to_train(args.solver)
     numbers = devices.gpu_numbers(args)
+    flags.settings_of(Sharing, args).check(rank.count if rank is not None else max(1, len(numbers)))
     if rank is None and len(numbers) > 1:
         return ranks.launch(run_rank, args, numbers)
     with ranks.log_file(args.rank_logs, rank):
@@ -259,6 +263,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
                 tuning=flags.tuning(args),
                 solver_count=count,
                 solver_rank=index,
+                **asdict(flags.settings_of(Sharing, args)),
                 change_net=synthetic.replace,
             )
 

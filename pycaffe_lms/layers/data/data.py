@@ -6,14 +6,16 @@ Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
-from ..base import Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
+from ...proto.caffe_pb2 import LayerParameter
+from ..base import BuildContext, Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -37,6 +39,17 @@ class DataLayer(Layer):
     _batches: Any = None  # prepares batch k; None: not opened
     _prefetcher: Prefetcher
     _next: Any = None  # a batch that was read for its shape but not used yet
+    _reader: ClassVar[Sequence[str]] = (
+        "_seed",
+        "_shape",
+        "_batches",
+        "_prefetcher",
+        "_next",
+    )  # what one rank reads with
+
+    def __init__(self, param: LayerParameter, context: BuildContext):
+        super().__init__(param, context)
+        self._readers: dict[int, dict[str, Any]] = {}  # by rank: of other virtual ranks of this process
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self._check_source("data_param", "the database folder")
@@ -111,12 +124,28 @@ class DataLayer(Layer):
     def set_state(self, state: dict[str, int]) -> None:
         self._next = None
         if state.get("seed", self._seed) != self._seed:
-            self.close()
+            _close(self._batches, self._prefetcher)
             self._seed = state["seed"]
             self._open()
         self._prefetcher.seek(state["batches"])
 
+    def turn_to(self, rank: int, seed: int) -> None:
+        """Read the batches of another virtual rank. Each has a reader of its own, which goes on preparing batches."""
+        self._readers[self.context.solver_rank] = {name: vars(self)[name] for name in self._reader}
+        self.update_context(solver_rank=rank, seed=seed)
+        if rank in self._readers:
+            vars(self).update(self._readers.pop(rank))
+        else:
+            self._start()
+
     def close(self) -> None:
-        if self._batches is not None:
-            self._prefetcher.close()
-            self._batches.close()
+        _close(self._batches, getattr(self, "_prefetcher", None))
+        for reader in self._readers.values():
+            _close(reader["_batches"], reader["_prefetcher"])
+
+
+def _close(batches: Any, prefetcher: Prefetcher | None) -> None:
+    """Close what reads batches, unless it was not opened."""
+    if batches is not None and prefetcher is not None:
+        prefetcher.close()
+        batches.close()

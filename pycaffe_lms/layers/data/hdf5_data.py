@@ -28,6 +28,7 @@ class HDF5DataLayer(DataLayer):
     """
 
     declares = replace(DataLayer.declares, tops=at_least(1))
+    _reader = ("_seed", "_shapes", "_batches", "_prefetcher", "_next")
 
     def setup(self, bottom_shapes: Shapes) -> None:
         if self.param.HasField("transform_param"):

@@ -73,11 +73,13 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
     return found
 
 
-def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> int:
-    """Return a checksum of 32 bits that is equal on ranks which sum the same gradients in the same order."""
+def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int, *more: object) -> int:
+    """Return a checksum of 32 bits that is equal on ranks which sum the same gradients in the same order.
+
+    more: what else must be equal on all ranks."""
     found = buckets(graph, steps, itemsize)
     described = [[(graph.param_name(p), p.position, p.shape, p.channels_last) for p in b.params] for b in found]
-    return zlib.crc32(repr((itemsize, described)).encode())
+    return zlib.crc32(repr((itemsize, described, *more)).encode())
 
 
 class Reduction:
@@ -112,28 +114,39 @@ class Reduction:
         found = buckets(executor.graph, steps, executor.dtype.itemsize)
         return [*(self._step(executor, b) for b in found), self._join_step()]
 
+    def check_by_hand(self) -> None:
+        """Raise UsageError where a backward that a user starts has no mean over the ranks. Here it has one."""
+
     def _step(self, executor: Executor, bucket: Bucket) -> HostedStep:
         name = f"{REDUCE}{executor.graph.param_name(bucket.params[0])}"
-        step = Step(name, tuple(Access(p.diff, Mode.UPDATE) for p in bucket.params))
-        return HostedStep(step, lambda: self._run(executor, bucket.params), repeatable=self._sums.can_capture)
+        step = Step(name, (*(Access(p.diff, Mode.UPDATE) for p in bucket.params), *self._more(bucket.params)))
+        return HostedStep(step, lambda: self._run(executor, step, bucket.params), repeatable=self._repeatable)
+
+    @property
+    def _repeatable(self) -> bool:
+        return self._sums.can_capture
+
+    def _more(self, params: Sequence[Param]) -> Sequence[Access]:
+        """Return what the sum of these gradients accesses besides them."""
+        return ()
 
     def _join_step(self) -> HostedStep:
         return HostedStep(Step(REDUCED, ()), self._join, repeatable=True)
 
-    def _run(self, executor: Executor, params: Sequence[Param]) -> None:
+    def _run(self, executor: Executor, step: Step, params: Sequence[Param]) -> None:
         device = self._device
         arrays = [executor.array(p.diff, p.shape, executor.dtype, device.is_host) for p in params]
-        managed = any(executor.memories[p.diff].managed for p in params)
+        managed = any(executor.memories[a.buffer].managed for a in step.accesses)
         if managed or not self.layer_wise or device.is_host:
             self._join()
-            self._mean(arrays)
+            self._mean(executor, params, arrays)
             return
         device.wait(device.side, device.record(device.compute))
         self._beside = True
         with device.on(device.side):
-            self._mean(arrays)
+            self._mean(executor, params, arrays)
 
-    def _mean(self, arrays: Sequence[AnyArray]) -> None:
+    def _mean(self, executor: Executor, params: Sequence[Param], arrays: Sequence[AnyArray]) -> None:
         self._sums.sum(arrays)
         ops = ops_of(self._device)
         for array in arrays:

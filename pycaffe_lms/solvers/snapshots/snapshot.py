@@ -142,9 +142,13 @@ def restore(solver: Solver, path: str) -> None:
         if isinstance(blob, Blob):
             blob.data = values.reshape(blob.shape)
             hand_on(blob)
-    for layer, state in positions:
-        own = {} if solver.is_root else {key: value for key, value in layer.state().items() if key == "seed"}
-        layer.set_state(state | own)
+    for index in solver.virtual.each() if solver.virtual is not None else (0,):
+        for layer, state in positions:
+            root = solver.is_root and index == 0
+            own = {} if root else {key: value for key, value in layer.state().items() if key == "seed"}
+            layer.set_state(state | own)
+    if solver.virtual is not None:
+        solver.virtual.begin_anew()
     for name, net in _nets(solver) if solver.is_root else ():
         net.recurrent_states.write(_carried(name, net, saved))
 
