@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import GraphError, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.program.tree_reduction import kept_level
@@ -197,6 +199,21 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
     expected = train(text, V)[0]
     for count, place in ((1, "cpu"), (1, "lms 1"), (2, "sim")):
         assert train(text, count, PLACES[place])[0] == expected
+
+
+def test_a_database_is_read_by_all_virtual_ranks_of_a_process(tmp_path):
+    """Ten pictures, cut and mirrored at random, each by its own virtual rank."""
+    random = np.random.RandomState(0)
+    pictures = [random.randint(0, 256, (2, 6, 6), dtype=np.uint8) for _ in range(10)]
+    write_lmdb(tmp_path / "db", [(b"%04d" % k, encode_datum(p, k % 5)) for k, p in enumerate(pictures)])
+    data = (
+        'layer { name: "data" type: "Data" top: "x" top: "label" include { phase: TRAIN } transform_param { crop_size: 4 '
+        f'mirror: true scale: 0.01 }} data_param {{ source: "{tmp_path}/db" backend: LMDB batch_size: 3 }} }}\n'
+    )
+    text = solver_text(data + inner() + loss(), snapshot=2, snapshot_prefix=f'"{tmp_path}/run"')
+    expected = train(text, V, iterations=4)[0]
+    assert train(text, 1, iterations=4)[0] == expected
+    assert train(text, 1, iterations=2, resume=f"{tmp_path}/run_iter_2.solverstate")[0] == expected
 
 
 @pytest.mark.parametrize(("index", "level"), [*enumerate([0, 1, 0, 2, 0, 1, 0, 3])])
