@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.cli.views.plan_nets import Nets
 from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.planner import optimise as optimiser
 from pycaffe_lms.lms.rules import SEARCH
 from pycaffe_lms.lms.runtime import runtime
+from pycaffe_lms.solvers.rules import RULES
 
 from ..sampling import sample
 from .nets import NETS, make_solver, train
@@ -140,3 +145,41 @@ def test_measured_times_lead_to_another_plan(monkeypatch):
     second = solver.net.memory.plans()["train"]
     assert second is not first and solver.runtime.measured
     assert losses == train(make_solver("residual", SimDevice(64 << 20)), 6)
+
+
+def test_more_memory_makes_a_small_net_no_slower():
+    """Below 32 MB the arena is contiguous; the largest buffers of digits waste a third of 16 to 20 pages."""
+    found = []
+    for budget in (31 << 20, 36 << 20, 41 << 20):
+        nets = Nets(
+            read_net(str(Path(__file__).parents[2] / "models/digits/train_val.prototxt")),
+            ["data=256,1,28,28"],
+            level=0,
+            stages=(),
+            rule=RULES["SGD"],
+            machine=MACHINES["h200"],
+            lms=LMSConfig(auto=True, budget=budget),
+            workspace=1 << 20,
+        )
+        found.append(nets.outcome().seconds)
+    assert found[0] >= found[1] >= found[2] > 0
+
+
+@pytest.mark.parametrize(("net", "kept"), [("residual", False), ("chain", True)])
+def test_copies_on_demand_beside_parameters_only_where_they_are_faster(net, kept, monkeypatch):
+    """No set of rules is said to give a plan while parameters stay: they are managed, unless that copies more."""
+    slow = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)
+    monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
+    most, least = _sizes(net)
+    budget, real = least + int(0.9 * (most - least)) // 512 * 512, optimiser._fastest
+    assert make_solver(net, SimDevice(64 << 20), _auto(budget=budget)).runtime.keeps_params()
+
+    def fastest(problem, rules):
+        params = [b for b in problem.buffers.values() if ".param" in b.name]
+        return real(problem, rules) if params else None
+
+    monkeypatch.setattr(optimiser, "_fastest", fastest)
+    solver = make_solver(net, SimDevice(64 << 20), _auto(budget=budget))
+    plan = solver.net.memory.plans()["train"]
+    assert solver.runtime.keeps_params() is kept and (plan.how is None) is kept
+    assert train(solver, ITERATIONS) == without_lms(net)

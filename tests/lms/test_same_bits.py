@@ -14,7 +14,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.memory.fit import set_idle
+from pycaffe_lms.net.memory.fit import Candidate, arrange
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
@@ -203,7 +203,7 @@ def test_going_on_without_and_with_again_changes_no_bit(seed):
     solver = make(net, random.Random(seed), lms, tuning, True)
     losses, values = [], []
     for idle in (False, True, False, True):
-        set_idle(solver.runtime, [solver.net, *solver.test_nets], idle)
+        arrange(solver.runtime, [solver.net, *solver.test_nets], Candidate(idle, solver.runtime.keeps_params()))
         more, values = train(solver, 2)
         losses += more
         assert solver.runtime.active is not idle

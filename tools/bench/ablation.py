@@ -150,7 +150,7 @@ def asked(net: str, mode: str, budget: int, search: SearchBudget) -> list[tuple]
     Told that the program does not fit, a net asks for the one with split backwards too."""
     nets, found = nets_of(net, mode, budget), []
 
-    def refuse(*args):
+    def refuse(*args, on_demand):
         found.append(args[:-1])
         raise OutOfDeviceMemory("not planned", needed=1, free=0)
 

@@ -21,7 +21,13 @@ from .optimise import optimise
 
 
 def choose_plan(
-    request: PlanRequest, config: LMSConfig, limit: int, page: int | None = None, search: SearchBudget = SEARCH
+    request: PlanRequest,
+    config: LMSConfig,
+    limit: int,
+    page: int | None = None,
+    search: SearchBudget = SEARCH,
+    *,
+    on_demand: bool = True,
 ) -> Plan:
     """Return the plan of a program under these settings, with its predicted times.
 
@@ -29,6 +35,7 @@ def choose_plan(
         limit: bytes of the arena.
         page: bytes of a page of the arena; None: it is contiguous.
         search: the numbers by which plans are searched for.
+        on_demand: where no set of rules gives a plan, copy when a step needs a value; else refuse.
 
     Raises:
         OutOfDeviceMemory: the program cannot fit.
@@ -36,11 +43,11 @@ def choose_plan(
     """
     program, requested = request.program, request.requested
     if not requested.steps:
-        plan = _planned(request, config, limit, page, Constraints(), search)
+        plan = _planned(request, config, limit, page, Constraints(), search, on_demand)
         return with_copies_reordered(plan, request.costs, search)
     inner = inner_program(program, RematCandidates(program, request.remats, request.scratch), request.costs, requested)
     asked = replace(request, program=inner.result.program, costs=inner.costs, remats=inner.remats)
-    plan = _planned(asked, config, limit, page, Constraints(requested.buffers, inner.again), search)
+    plan = _planned(asked, config, limit, page, Constraints(requested.buffers, inner.again), search, on_demand)
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
     verify_remat(program, Ordered(plan.program, plan.order), request.remats, request.scratch)
     return with_copies_reordered(plan, request.costs, search)
@@ -53,6 +60,7 @@ def _planned(
     page: int | None,
     constraints: Constraints,
     search: SearchBudget,
+    on_demand: bool,
 ) -> Plan:
     """Return the plan of a program, with its copies in the order in which the planner issues them."""
     if config.ahead is not None and not config.recomputes:
@@ -78,4 +86,5 @@ def _planned(
         ahead=config.ahead,
         page=page,
         search=search,
+        on_demand=on_demand,
     )

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import OutOfDeviceMemory, human_bytes
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
 from ..layout.inplace_reuse import chains, hoped, inplace_reuses
@@ -45,6 +46,7 @@ def optimise(
     ahead: int | None = None,
     page: int | None = None,
     search: SearchBudget = SEARCH,
+    on_demand: bool = True,
 ) -> Plan:
     """Return the plan with the least predicted time.
 
@@ -59,28 +61,51 @@ def optimise(
         ahead: most steps that a prefetch comes before its use; None: as many as it takes.
         page: bytes of the arena's pages; None: the arena is contiguous.
         search: the numbers by which plans are searched for.
+        on_demand: where no set of rules gives a plan, in pages or in a contiguous arena, copy when a step needs a
+            value; else refuse.
 
     Raises:
-        OutOfDeviceMemory: prefetch on demand does not fit either.
+        OutOfDeviceMemory: no set of rules gives a plan, and prefetch on demand does not fit or is not wanted.
     """
     constraints = constraints or Constraints()
     can = RematCandidates(program, remats, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
-    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
-    problem = _Problem(
-        program,
-        buffers,
-        limit,
-        costs,
-        can,
-        constraints,
-        ahead,
-        page,
-        search,
-        CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
-        RematCost(can, buffers, sizes, costs, search),
+    for size in dict.fromkeys((page, None)):
+        sizes = {b: taken_bytes(buffer.nbytes, size, search.page_waste_parts) for b, buffer in buffers.items()}
+        problem = _Problem(
+            program,
+            buffers,
+            limit,
+            costs,
+            can,
+            constraints,
+            ahead,
+            size,
+            search,
+            CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
+            RematCost(can, buffers, sizes, costs, search),
+        )
+        best = _fastest(problem, rules)
+        if best is not None:
+            return best
+    if not on_demand:
+        raise OutOfDeviceMemory(
+            f"no plan of program {program.name} was found for {human_bytes(limit or 0)} of managed buffers",
+            needed=(limit or 0) + 1,
+            free=limit or 0,
+            fix="raise -lms_budget",
+        )
+    ahead = 1 if ahead is None else min(1, ahead)
+    last = make_plan(
+        program, buffers, limit=limit, ahead=ahead, uncopied=constraints.uncopied, page=page, search=search
     )
-    alone, steps = sum(costs.steps), len(program.steps)
+    return timed(last, costs)
+
+
+def _fastest(problem: _Problem, rules: Sequence[Rules]) -> Plan | None:
+    """Return the plan with the least predicted time that a set of rules gives; None if none gives one."""
+    search = problem.search
+    alone, steps = sum(problem.costs.steps), len(problem.program.steps)
     best: Plan | None = None
     followed = 0  # steps, over all passes
     for which in dict.fromkeys(rules):
@@ -96,12 +121,6 @@ def optimise(
         followed += passes * steps
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
-    if best is None:
-        ahead = 1 if ahead is None else min(1, ahead)
-        last = make_plan(
-            program, buffers, limit=limit, ahead=ahead, uncopied=constraints.uncopied, page=page, search=search
-        )
-        best = timed(last, costs)
     return best
 
 

@@ -59,6 +59,7 @@ class Runtime:
         machine: rates of the device, for predictions; None: by the device's name and the mode of `set_math`.
         measured: measured seconds by step name, which replace predictions of `machine`.
         search: the numbers by which plans are searched for.
+        on_demand: programs for which no set of rules gives a plan may copy when a step needs a value.
     """
 
     device: Device
@@ -71,6 +72,7 @@ class Runtime:
     machine: Machine | None = None
     measured: dict[str, float] = field(default_factory=dict)
     search: SearchBudget = field(default_factory=lambda: SEARCH)
+    on_demand: bool = True
 
     def __post_init__(self) -> None:
         self.asked, self.idle = self.config, False  # see `net/memory/fit.py`
@@ -135,6 +137,10 @@ class Runtime:
             fits = lasting <= self.search.params_share * capacity and lasting + step <= capacity
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
+
+    def set_keeps_params(self, on: bool) -> None:
+        """Replace what `decide_params` decided. All nets must be planned again afterwards."""
+        self._keeps_params = on
 
     def page(self, buffers: Mapping[int, Buffer]) -> int | None:
         """Return the bytes of an arena page for a plan of these buffers; None if its arena is contiguous."""
@@ -216,7 +222,9 @@ class Runtime:
         if self.plan_cache is not None:
             plan = self.plan_cache.find(request, limit, self._page_here())
         if plan is None:
-            plan = choose_plan(request, self.config, limit, self.page(request.buffers), self.search)
+            plan = choose_plan(
+                request, self.config, limit, self.page(request.buffers), self.search, on_demand=self.on_demand
+            )
         plan = with_host_slots(plan, self.slab.segment, self.search)
         verify(plan)
         check_uncopied(plan, request.requested)

@@ -1,7 +1,9 @@
 """Makes nets fit their device: `fit` tries one arrangement of them after the other, until all that must run fits.
 
-The candidates, in order: under Large Model Support or without it, as the nets are now; the other of the two; under
-Large Model Support with layers in more micro-batches or blocks of outputs, if the user lets a net choose their numbers.
+The candidates, in order: under Large Model Support or without it, as the nets are now; the other of the two; where
+automatic mode leaves parameters on the device and no set of rules gives a plan beside them, the faster one of copies on
+demand and managed parameters; under Large Model Support with layers in more micro-batches or blocks of outputs, if the
+user lets a net choose their numbers.
 Without Large Model Support buffers with short live ranges share memory and nothing is copied, so what fits without it
 fits with any of its settings, to the same bits.
 
@@ -39,10 +41,18 @@ MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smal
 
 @dataclass(frozen=True)
 class Candidate:
-    """Describe how all nets of a runtime may be arranged: without Large Model Support (idle) or under it, and whether
-    layers may run in more parts than so far."""
+    """Describe how all nets of a runtime may be arranged.
+
+    Attributes:
+        idle: without Large Model Support.
+        keeps_params: under it, parameters, gradients and history stay on the device.
+        on_demand: programs for which no set of rules gives a plan may copy when a step needs a value.
+        more_parts: layers may run in more parts than so far.
+    """
 
     idle: bool
+    keeps_params: bool
+    on_demand: bool = True
     more_parts: bool = False
 
 
@@ -58,31 +68,48 @@ def fit(runtime: Runtime, needs: Sequence[Need]) -> list[Any]:
     if file or runtime.device.is_host or not runtime.asked.enabled:
         return [need.planned(more_parts=True) for need in needs]
     nets = [net for known in runtime.nets if (net := known()) is not None]
-    refused, was_idle = None, runtime.idle
+    refused, was_idle, kept_params = None, runtime.idle, runtime.keeps_params()
     try:
-        for candidate in _candidates(runtime, nets):
+        for candidate in _candidates(runtime, nets, needs):
             try:
-                set_idle(runtime, nets, candidate.idle)
+                arrange(runtime, nets, candidate)
                 return [need.planned(candidate.more_parts) for need in needs]
             except OutOfDeviceMemory as error:
                 refused = error if refused is None or not candidate.idle else refused
         if not _keep_values(nets):
-            set_idle(runtime, nets, False)
+            arrange(runtime, nets, Candidate(False, kept_params))
         assert refused is not None, "there is at least one candidate"
         raise refused
     finally:
+        runtime.on_demand = True
         if runtime.idle and not was_idle:
             _log.info("LMS: nothing is managed: everything fits the device as without Large Model Support")
+        elif kept_params and not runtime.keeps_params():
+            _log.info("LMS: parameters are managed too: copies on demand beside them would take longer")
 
 
-def _candidates(runtime: Runtime, nets: Sequence[Net]) -> Iterator[Candidate]:
+def _candidates(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need]) -> Iterator[Candidate]:
     """Yield the candidates in the order in which they are tried."""
-    yield Candidate(runtime.idle)
-    kept = _keep_values(nets)
+    kept, idle, params = _keep_values(nets), runtime.idle, runtime.keeps_params()
+    may_manage_params = params and not kept
+    yield Candidate(idle, params, on_demand=not may_manage_params)
     if not kept:
-        yield Candidate(not runtime.idle)
-    if not (kept and runtime.idle) and any(net.splitting.chooses for net in nets):
-        yield Candidate(idle=False, more_parts=True)
+        yield Candidate(not idle, params, on_demand=not may_manage_params)
+    if may_manage_params:
+        yield from sorted(
+            (Candidate(False, True), Candidate(False, False)), key=lambda c: _seconds(runtime, nets, needs, c)
+        )
+    if not (kept and idle) and any(net.splitting.chooses for net in nets):
+        yield Candidate(False, params, more_parts=True)
+
+
+def _seconds(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need], candidate: Candidate) -> float:
+    """Return the seconds that the needs are predicted to take under a candidate; infinity if one does not fit."""
+    arrange(runtime, nets, candidate)
+    try:
+        return sum(need.seconds() for need in needs if need.seconds is not None)
+    except OutOfDeviceMemory:
+        return math.inf
 
 
 def _keep_values(nets: Sequence[Net]) -> bool:
@@ -90,10 +117,12 @@ def _keep_values(nets: Sequence[Net]) -> bool:
     return any(net.ran and not net.forward_only for net in nets)
 
 
-def set_idle(runtime: Runtime, nets: Sequence[Net], idle: bool) -> None:
-    """Give all nets the memory they have without Large Model Support (idle), or with it."""
-    if idle is not runtime.idle:
-        runtime.set_idle(idle)
+def arrange(runtime: Runtime, nets: Sequence[Net], candidate: Candidate) -> None:
+    """Give all nets the memory that they have under a candidate; more parts are chosen later."""
+    runtime.on_demand = candidate.on_demand
+    if candidate.idle is not runtime.idle or candidate.keeps_params is not runtime.keeps_params():
+        runtime.set_keeps_params(candidate.keeps_params)
+        runtime.set_idle(candidate.idle)
         for net in nets:
             net.rearrange()
             net.ran = False
