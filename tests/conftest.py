@@ -6,9 +6,11 @@ device to the bit, which has no library. A random test that fails prints the see
 import gc
 import os
 import signal
+from pathlib import Path
 
 from . import side_by_side
 
+side_by_side.keep_compiled(Path(__file__).parents[1] / ".pytest_cache" / "pycache")
 side_by_side.share_the_cpus()  # before NumPy is imported
 
 import hypothesis  # noqa: E402

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
+from pathlib import Path
 
 MOST = 12  # processes, however many CPUs there are
 
@@ -25,6 +27,15 @@ def choose_processes(config) -> None:
     if min(cpus(), MOST) > 1:
         option.numprocesses = min(cpus(), MOST)
         option.dist = "worksteal"
+
+
+def keep_compiled(folder: Path) -> None:
+    """Keep compiled modules in `folder` where Python may not write them beside their sources (PYTHONDONTWRITEBYTECODE):
+    each of the many processes that tests start would compile the package anew."""
+    if sys.dont_write_bytecode and sys.pycache_prefix is None:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(folder)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
 
 
 def share_the_cpus() -> None:

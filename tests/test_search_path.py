@@ -51,7 +51,9 @@ def _installed(tmp_path):
     return [str(script)]
 
 
-@pytest.mark.parametrize("how", ["installed", "-m", "-m pycaffe_lms.cli.main"])
+@pytest.mark.parametrize(
+    "how", ["installed", "-m", pytest.param("-m pycaffe_lms.cli.main", marks=pytest.mark.thorough)]
+)
 def test_both_commands_import_the_same(how, folder, tmp_path_factory):
     module = ["-m", "pycaffe_lms"] if how == "-m" else how.split()
     command = _installed(tmp_path_factory.mktemp("elsewhere")) if how == "installed" else module

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +47,22 @@ def test_some_tests_and_those_of_a_worker_run_in_this_process(monkeypatch):
     given = _config(numprocesses=0)
     side_by_side.choose_processes(given)
     assert given.option.numprocesses == 0
+
+
+def test_modules_are_compiled_once_where_they_may_not_lie_beside_their_sources(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    side_by_side.keep_compiled(tmp_path / "kept")
+    assert sys.pycache_prefix is None and "PYTHONPYCACHEPREFIX" not in os.environ  # Python writes them where it likes
+    sys.dont_write_bytecode = True
+    side_by_side.keep_compiled(tmp_path / "kept")
+    assert not sys.dont_write_bytecode and sys.pycache_prefix == str(tmp_path / "kept")
+    (tmp_path / "mine.py").write_text("")
+    subprocess.run([sys.executable, "-c", "import mine"], cwd=tmp_path, check=True)
+    assert [path.name.partition(".")[0] for path in (tmp_path / "kept").rglob("mine*.pyc")] == ["mine"]
+    assert not (tmp_path / "__pycache__").exists()
 
 
 def test_processes_share_the_cpus(monkeypatch):

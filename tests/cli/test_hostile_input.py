@@ -122,8 +122,15 @@ def test_flags(folder, capsys, words):
     _run([*RUN[command], *more], capsys)
 
 
-@pytest.mark.parametrize("name", [LONG, "a\0b", "\udcff\udcfe", "/dev/full", "", "."], ids=ascii)
-@pytest.mark.parametrize("words", [c for c in COMMANDS if c not in ("completion", "device_query", "weights")])
+NAMES = (LONG, "a\0b", "\udcff\udcfe", "/dev/full", "", ".")
+NAMED = [  # of each command a third of the names by default, each name with a third of the commands
+    pytest.param(words, name, id=f"{words}-{name!a}", marks=pytest.mark.thorough if (i - j) % 3 else ())
+    for i, words in enumerate(c for c in COMMANDS if c not in ("completion", "device_query", "weights"))
+    for j, name in enumerate(NAMES)
+]
+
+
+@pytest.mark.parametrize(("words", "name"), NAMED)
 def test_names_in_place_of_every_file(folder, capsys, words, name):
     """As the only word, as the value of the first flag of a file, and as the second word."""
     for more in ([name], ["-model", name], ["-solver", name], ["net.prototxt", name]):

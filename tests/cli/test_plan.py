@@ -249,6 +249,7 @@ def test_the_memory_of_a_named_gpu(tmp_path, capsys):
     assert "planned for: v100, 8.0 GiB" in out
 
 
+@pytest.mark.thorough
 def test_vgg_16_by_hand(tmp_path, capsys):
     """conv1_2 at batch 32 has its bottom and two gradients of 32 x 64 x 224 x 224 floats; of its top, bits."""
     argv = ["-model", str(MODELS / "vgg-16" / "train_dummy.prototxt"), "-gpu", "v100", "-summary"]

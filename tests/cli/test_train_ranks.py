@@ -118,7 +118,12 @@ def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
 
 
 @pytest.mark.parametrize(
-    ("number", "everybody"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+    ("number", "everybody"),
+    [
+        (signal.SIGINT, False),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.thorough),
+        (signal.SIGTERM, True),
+    ],
 )
 def test_a_signal_stops_all_of_them_after_a_snapshot(number, everybody, folder):
     """Whether the parent alone gets it, or every process, as of a cluster's job."""

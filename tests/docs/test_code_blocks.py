@@ -47,7 +47,17 @@ def test_every_block_has_a_language(page):
     assert not wrong, f"{name_of(page)}: blocks at lines {wrong} need one of {', '.join(RUN + SHOWN)}"
 
 
-@pytest.mark.parametrize("page", [p for p in BY_HAND if to_run(p, long=False)], ids=name_of)
+TRAINS = ("2_your_own_pictures.md", "4_larger_than_memory.md", "5_several_gpus.md")  # as 1_first_net.md, and longer
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, id=name_of(p), marks=pytest.mark.thorough if p.name in TRAINS else ())
+        for p in BY_HAND
+        if to_run(p, long=False)
+    ],
+)
 def test_blocks_run(page, tmp_path):
     done = run(page, to_run(page, long=False), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

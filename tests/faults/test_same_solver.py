@@ -64,7 +64,7 @@ class Recovery:
 
 @SHARES
 @pytest.mark.parametrize("order", ["latest", "random"])
-@pytest.mark.parametrize(("kind", "every"), [("allocation", 1), ("host allocation", 1), ("copy", 4), ("event", 3)])
+@pytest.mark.parametrize(("kind", "every"), [("allocation", 1), ("host allocation", 1), ("copy", 9), ("event", 7)])
 def test_it_goes_on_from_a_snapshot(tmp_path, order, kind, every, whole):
     """Not after queued work that failed: a GPU of which an operation has failed runs no other in this process."""
     recovery = Recovery(tmp_path, order)

@@ -117,7 +117,7 @@ class Pair:
         assert errors[1 - rank] is None or isinstance(errors[1 - rank], LostRank | threading.BrokenBarrierError)
 
 
-TRIED = 5
+TRIED = 3
 """Of each kind about so many operations, where not all are tried; which ones PYCAFFE_LMS_SEED chooses."""
 
 

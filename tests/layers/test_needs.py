@@ -75,13 +75,19 @@ def _alone(need, found):
     return not any(k != need and np.shares_memory(a, found[need]) for k, a in found.items())
 
 
-def _backward_use(case):
-    """Return {(target, need): whether other values there change the gradient} for one case."""
+def _backward_use(case, known=frozenset()):
+    """Return {(target, need): whether other values there change the gradient} for one case; of those in `known`, which
+    another case showed, True untried."""
     run, use = Run(case), {}
     for target in run.targets():
         run.wants(only=target)
         run.forward()
-        needs = [n for n, a in _declared_for_backward(run).items() if a.size]
+        # scratch is there for all targets together
+        keys = {n: (None if n[0] == "scratch" else target, n) for n, a in _declared_for_backward(run).items() if a.size}
+        use |= {key: True for key in keys.values() if key in known}
+        needs = [need for need, key in keys.items() if not use.get(key)]
+        if not needs:
+            continue
         expected = run.backward(run.top_diffs())
         if case.type in _FIRST_STATES and not expected[target].any():
             continue
@@ -90,20 +96,21 @@ def _backward_use(case):
             found = _declared_for_backward(run)
             if _alone(need, found):
                 disturb(found[need], _high(run, *need))
-                changed = not _equal(run.backward(run.top_diffs()), expected)
-                key = (None if need[0] == "scratch" else target, need)  # scratch is there for all targets together
-                use[key] = use.get(key, False) or changed
+                use[keys[need]] = not _equal(run.backward(run.top_diffs()), expected)
     return use
 
 
-def _forward_use(case):
-    """Return {need: whether other values there change a top or a parameter} for one case."""
+def _forward_use(case, known=frozenset()):
+    """Return {need: whether other values there change a top or a parameter} for one case; of those in `known`, which
+    another case showed, True untried."""
     run, use = Run(case), {}
     needs = run.layer.forward_needs()
     for kind, indices in (("bottom", needs.bottoms), ("param", needs.params)):
         for i in indices:
             arrays = run.bottoms if kind == "bottom" else run.params
-            if arrays[i].size:
+            if (kind, i) in known:
+                use[kind, i] = True
+            elif arrays[i].size:
                 expected = [*run.forward(), *(p.copy() for p in run.bench.params)]
                 start = arrays[i].copy()
                 disturb(arrays[i], _high(run, kind, i))
@@ -117,7 +124,7 @@ def _unused(cases, use_of):
     """Return {type: {need: why not}} of what some case declares but no case uses."""
     declared, used = defaultdict(set), defaultdict(set)
     for _, case in cases:
-        for need, changes in use_of(case).items():
+        for need, changes in use_of(case, used[case.type]).items():
             declared[case.type].add(need)
             if changes:
                 used[case.type].add(need)

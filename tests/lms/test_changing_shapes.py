@@ -139,8 +139,15 @@ def test_memory_does_not_grow_however_often_shapes_alternate(page, tests):
     assert len({resident for _, _, resident, _ in seen[:3]}) == 3
 
 
-@pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
-@pytest.mark.parametrize("options", [{}, {"iter_size": 3}], ids=["one program", "three programs"])
+@pytest.mark.parametrize(
+    ("page", "options"),
+    [
+        pytest.param(PAGES[0], {}, id="one piece-one program", marks=pytest.mark.thorough),
+        pytest.param(PAGES[0], {"iter_size": 3}, id="one piece-three programs"),
+        pytest.param(PAGES[1], {}, id="pages-one program"),
+        pytest.param(PAGES[1], {"iter_size": 3}, id="pages-three programs", marks=pytest.mark.thorough),
+    ],
+)
 def test_plans_of_another_net_are_made_anew(page, options):
     """The test net's batch changes. The train net's plans, which had used what there was, must leave it more now; what
     was recorded of them is recorded anew, where it lies now."""

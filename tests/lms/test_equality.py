@@ -51,9 +51,10 @@ def test_everything_managed(net, ahead, order):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_two_hundred_random_orders(net):
+@sample("seeds", range(40), 13)
+def test_two_hundred_random_orders(net, seeds):
     """40 seeds a net, 5 nets: 200 random legal orders, with thresholds, shares, look-ahead and sync modes mixed."""
-    for seed in range(40):
+    for seed in seeds:
         config = LMSConfig(
             threshold_kb=(1, 2, 8)[seed % 3],
             frac=(0.0, 0.001, 0.002)[seed % 5 % 3],
@@ -103,7 +104,7 @@ def test_gradient_accumulation_and_clipping(net, options):
     _check(solver, net, expected)
 
 
-@sample("orders", (("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)), 2)
+@sample("orders", (("random", 1), ("latest", 0), ("earliest", 0), ("random", 2)), 1)
 @pytest.mark.parametrize("more", [{}, {"clip_gradients": 0.5}, {"iter_size": 2}], ids=str)
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
 def test_every_solver_type(options, more, orders):

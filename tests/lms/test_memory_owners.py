@@ -29,6 +29,14 @@ LMS = {
     "too high": {"threshold_kb": 10000},
     "auto": {"auto": True},
 }
+KINDS = pytest.mark.parametrize(
+    ("lms", "page"),
+    [
+        pytest.param(LMS[name], page, id=f"{name}-{said}", marks=pytest.mark.thorough if i % 2 == j else ())
+        for i, name in enumerate(LMS)
+        for j, (page, said) in enumerate([(None, "one piece"), (4096, "pages")])
+    ],
+)
 
 
 def _net(name, device, lms):
@@ -55,8 +63,7 @@ def _check(error: OutOfDeviceMemory, name: str, others: str, held: int) -> None:
     assert "del net" in error.fix and "-lms_budget" in error.fix
 
 
-@pytest.mark.parametrize("page", [None, 4096], ids=["one piece", "pages"])
-@pytest.mark.parametrize("lms", LMS.values(), ids=LMS)
+@KINDS
 def test_a_net_beside_a_net(lms, page):
     """The second one fits as soon as the first one is gone."""
     lms, device = LMSConfig(budget=3 << 20, **lms), SimDevice(64 << 20, page=page)
@@ -75,8 +82,7 @@ def test_a_net_beside_a_net(lms, page):
     assert b.blobs["ip"].data.tobytes() == before and device.in_use() == held
 
 
-@pytest.mark.parametrize("page", [None, 4096], ids=["one piece", "pages"])
-@pytest.mark.parametrize("lms", LMS.values(), ids=LMS)
+@KINDS
 def test_a_solver_beside_a_solver(lms, page):
     """Refused when it is made, or before its first iteration, if that is when it needs the memory."""
     lms, device = LMSConfig(budget=4 << 20, **lms), SimDevice(64 << 20, page=page)

@@ -47,7 +47,7 @@ def test_on_demand_holds_no_more_than_the_largest_step():
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("page", PAGES)
-@sample("seeds", SEEDS, 75)
+@sample("seeds", SEEDS, 35)
 def test_look_ahead_never_fails_where_on_demand_fits(make, page, seeds):
     for seed in seeds:
         program, buffers = make(seed)

@@ -18,6 +18,7 @@ from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers.rules import RULES
 
+from ..sampling import sample
 from .random_nets import chain_of_sums, random_net
 
 KB = 1024
@@ -69,15 +70,16 @@ def searches(monkeypatch):
     return found
 
 
-def test_no_more_is_tried_than_a_better_plan_could_save(searches):
+@sample("seeds", SEEDS, 3, also=(79,))
+def test_no_more_is_tried_than_a_better_plan_could_save(searches, seeds):
     """6,000 steps are followed for a millisecond, and six passes of every set of rules until there is a plan."""
     fitted = 0
-    for seed in SEEDS:
+    for seed in seeds:
         share = (0.1, 0.2, 0.4)[seed % 3]
         whole = _net(random_net(seed), None)
         nbytes = sum(memory.nbytes for memory in whole.memory.memories.values())
         fitted += _plan(random_net(seed), int(share * nbytes))
-    assert fitted > 3 and searches
+    assert fitted > len(seeds) / 4 and searches
     for steps, alone, first, followed in searches:
         one = SEARCH.passes * steps
         worth = 0.0 if first is None else 6e6 * (first - alone)

@@ -67,7 +67,7 @@ def _on_device_before(plan, program: Program, turn: int) -> set[int]:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("share", [0.3, 1.0])
-@sample("seeds", range(35), 7)
+@sample("seeds", range(35), 4)
 def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(config, share, seeds):
     fitted = 0
     for seed in seeds:

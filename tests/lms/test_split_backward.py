@@ -22,6 +22,7 @@ from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.inspect.account import predicted
 from tests.net.test_split_backward import TEXTS, solver
 
+from ..sampling import sample
 from .nets import train
 
 NETS = ["chain", "residual", "groups", "shared", "joined residual"]
@@ -90,11 +91,12 @@ def test_with_memory_enough_steps_stay_whole(net):
     assert not halves(make(net, 32 << 20))
 
 
-def test_the_faster_program_counts():
+@sample("shares", (0.05, 0.3, 0.6, 0.9), 2)
+def test_the_faster_program_counts(shares):
     chosen = []
     for net in NETS:
         need, all_of_it = least(net, False), takes(make(net, None, False, kb=1))
-        for share in (0.05, 0.3, 0.6, 0.9):
+        for share in shares:
             budget = int(need + share * (all_of_it - need))
             whole, apart, one = (make(net, budget, separate) for separate in (False, True, None))
             seconds = [plan_of(s).seconds for s in (whole, apart)]

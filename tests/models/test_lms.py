@@ -15,8 +15,12 @@ from pycaffe_lms.solvers.sgd import SGDSolver
 
 from .nets import ALL, MODELS, SOME, tiny
 
+LONG = ("densenet-121/train_val", "inception-v3/train_val", "cifar10_resnet-56/train_val")
 
-@pytest.mark.parametrize("name", SOME)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(*p.values, marks=pytest.mark.thorough) if p.values[0] in LONG else p for p in SOME]
+)
 def test_plan_at_full_size(name, capsys):
     """From the prototxt as it is; data layers need only shapes. The model's README has the figures that are printed."""
     model = ALL[name]

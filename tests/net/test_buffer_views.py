@@ -98,7 +98,7 @@ def random_net(rng: np.random.Generator) -> str:
 
 
 @pytest.mark.parametrize("memory_counts", [True, False], ids=["as it is", "whatever memory it takes"])
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.thorough if n % 2 else ()) for n in range(20)])
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.thorough if n % 4 else ()) for n in range(20)])
 def test_random_nets(seed, memory_counts, monkeypatch):
     if not memory_counts:
         monkeypatch.setattr(buffer_views._ViewChoice, "_needs", lambda self: (0, 0))

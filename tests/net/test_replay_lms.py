@@ -17,6 +17,7 @@ from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.runtime import runtime
 
 from ..lms.nets import NETS, TYPES, type_name
+from ..sampling import sample
 from . import replay_runs
 
 ORDERS = [("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)]
@@ -118,8 +119,9 @@ def test_what_happens_between_iterations(net, act):
 
 
 @pytest.mark.parametrize("net", ["residual", "branches"])
-def test_random_orders(net):
-    for seed in range(20):
+@sample("seeds", range(20), 10)
+def test_random_orders(net, seeds):
+    for seed in seeds:
         lms = dataclasses.replace([*CONFIGS.values()][seed % 5], sync=seed // 5 % 4)
         solver = with_lms(net, lms, "random", seed)
         assert replay_runs.steps(solver, 5) == plain(net, functools.partial(replay_runs.steps, n=5)), f"seed {seed}"
@@ -127,7 +129,8 @@ def test_random_orders(net):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_in_little_memory_with_steps_that_run_twice(net, monkeypatch):
+@sample("shares", (0.6, 0.9, 0.3), 1)
+def test_in_little_memory_with_steps_that_run_twice(net, shares, monkeypatch):
     """Where the link is slow, nearly everything that can be made again is."""
     slow = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
@@ -136,7 +139,7 @@ def test_in_little_memory_with_steps_that_run_twice(net, monkeypatch):
     for config in (CONFIGS["auto"], CONFIGS["on demand"]):
         solver = with_lms(net, config)
         needed.append(solver.runtime.resident_bytes + solver.runtime.workspace_bytes + plan_of(solver).arena_bytes)
-    for k, share in enumerate((0.9, 0.6, 0.3)):
+    for k, share in enumerate(shares):
         budget = int(min(needed) + share * max(0, needed[0] - needed[1])) // 512 * 512
         try:
             solver = with_lms(net, dataclasses.replace(CONFIGS["auto"], budget=budget), *ORDERS[k + 1])

@@ -62,7 +62,10 @@ def inputs_of(net: Net) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("folder", DEPLOYS)
+LONG = ("densenet-121", "inception-v3", "fcn-8s", "unet-2d")
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, marks=pytest.mark.thorough if f in LONG else ()) for f in DEPLOYS])
 def test_a_net_of_the_zoo(folder, tmp_path):
     net = small(folder)
     fill_like_trained(net)

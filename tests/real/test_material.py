@@ -91,7 +91,12 @@ def test_shapes_at_full_size(name):
         assert phase == TEST or shapes[blob] == expected
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n not in MISSING])
+LARGE = ("vgg16_intel/train_val", "faster_rcnn_intel/deploy", "bvlc_alexnet/train_val", "legacy/imagenet_train_v0")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.thorough if n in LARGE else ()) for n in FILES if n not in MISSING]
+)
 def test_runs(name, tmp_path):
     parsed = with_data(name, tmp_path)
     deploy = is_deploy(parsed.message)

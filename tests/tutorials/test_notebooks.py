@@ -36,7 +36,13 @@ def test_there_are_notebooks():
     assert [path.stem for path in NOTEBOOKS] == ["1_lenet", "2_net_surgery", "3_lms"]
 
 
-@each
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.thorough if path.stem != "2_net_surgery" else ())
+        for path in NOTEBOOKS
+    ],
+)
 def test_it_runs(path, tmp_path):
     done = run(path, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
