@@ -490,7 +490,6 @@ class Net(Uncopied):
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory if it cannot fit."""
-        self.runtime.check_resident()
         fit(self.runtime, [self.test_need()])
 
     def test_need(self) -> Need:

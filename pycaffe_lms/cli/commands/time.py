@@ -7,14 +7,17 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...backend import cuda
 from ...backend.device import Device
 from ...data.sets.zoo import find_model
 from ...errors import UsageError, human_bytes
+from ...net.memory.fit import Need, fit
 from ...net.net import Net
 from ...net.program.costs import layer_bytes, step_flops
+from ...net.program.programs import HostedStep
 from ...net.program.steps import LayerStep, node_of
 from .. import devices, flags, overrides
 from ..synthetic import Synthetic, add_shape
@@ -89,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:
-        net.prepare_iterations([("time", True, ())])
+        kinds: list[tuple[str, bool, Sequence[HostedStep]]] = [("time", True, ())]
+        prepare, seconds = partial(net.prepare_iterations, kinds), partial(net.predicted_seconds, kinds)
+        fit(net.runtime, [Need(net, prepare, seconds)])
     else:
         net.prepare_test()
     if device.simulated:

@@ -60,8 +60,8 @@ def choose_memory(
 
     Args:
         used, packed, split_values: as of `MemoryChoice`; packed counts where LMS is off only.
-        lasting: ids of buffers that automatic mode leaves on the device: they outlive an iteration or the host
-            touches them.
+        lasting: ids of buffers that automatic mode leaves on the device where they fit: they outlive an iteration or
+            the host touches them.
         steps: the steps of an iteration, from which automatic mode estimates whether parameters can be resident.
     """
     config = runtime.config
@@ -72,9 +72,12 @@ def choose_memory(
     asked |= by_layers
     if runtime.active and config.auto:
         touched = [b for b in table.buffers if b.id in used]
-        if runtime.decide_params(*residency_estimate(graph, touched, lasting, steps, config.min_bytes)):
-            lasting |= {b for p in graph.params for b in (p.data, p.diff)}
-            asked |= dict.fromkeys(lasting, False) | by_layers
+        resident, step = residency_estimate(graph, touched, lasting, steps, config.min_bytes)
+        if runtime.decide_params(resident, step):
+            params = {b for p in graph.params for b in (p.data, p.diff)}
+            fits = resident + step <= runtime.device.capacity()  # the first net decided, a test net may be larger
+            lasting |= params
+            asked |= dict.fromkeys(lasting if fits else params, False) | by_layers
     return MemoryChoice(
         table,
         used,
