@@ -265,9 +265,10 @@ class Runtime:
         if plan.arena_bytes > limit:
             fixed, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
             raise OutOfDeviceMemory(
-                f"the net needs {human_bytes(fixed)} of device memory all the time and {human_bytes(plan.arena_bytes)} "
-                f"more while {program.name} runs, without Large Model Support; "
-                f"{human_bytes(self.device.capacity())} are there",
+                f"the net needs {human_bytes(fixed + plan.arena_bytes)} of device memory without Large Model Support, "
+                f"{human_bytes(fixed)} of it all the time and {human_bytes(plan.arena_bytes)} while {program.name} "
+                f"runs; {human_bytes(self.device.capacity())} are there, "
+                f"{human_bytes(plan.arena_bytes - limit)} too few",
                 needed=needed,
                 free=limit,
                 fix=WITH_LMS,
