@@ -107,7 +107,8 @@ class LMSConfig:
         bare=str(BARE_KB),
         parse=_threshold,
         help="manage buffers larger than this many KB, or choose them by predicted time (auto); 1 KB has 1024 bytes; "
-        "bare: 1000; zero, negative, off: off; auto also chooses which values are rematerialized instead of copied",
+        "without a value: 1000; zero, a negative number or off: no Large Model Support; auto also chooses which values "
+        "are rematerialized instead of copied",
     )
     frac: float = option(
         0.0,
@@ -128,7 +129,7 @@ class LMSConfig:
         parse=parse_size,
         limits=(_MORE_THAN_ZERO,),
         is_size=True,
-        help="hard limit of device memory, such as 16GB; a smaller GPU is emulated in this way, too",
+        help="hard limit of device memory, such as 16GB; it also serves to emulate a smaller GPU",
     )
     ahead: int | None = option(
         None,

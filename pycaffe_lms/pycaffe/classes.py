@@ -50,12 +50,12 @@ class Net(PycaffeNet):
     Args:
         network_file: path of a prototxt, or a NetParameter.
         phase: TRAIN or TEST.
-        level, stages: what the layers' include and exclude rules are compared with.
+        level, stages: number and names that the layers' `include` and `exclude` rules are compared with.
         weights: a .caffemodel (.h5) to load.
-        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: that of `set_lms` or of a surrounding
-            `with caffe.LMS(...)`.
-        device: a backend device; default: that of set_mode_*.
-        options: those of `net.net.Net`.
+        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: what `set_lms` or a surrounding
+            `with caffe.LMS(...)` set.
+        device: a backend device; default: the one that `set_mode_cpu`, `set_mode_gpu` or `set_mode_sim` chose.
+        options: further keywords of `pycaffe_lms.net.net.Net`.
 
     Raises:
         CaffeError (a RuntimeError): a missing file, a bad prototxt or weights that do not fit; the error names file,
@@ -137,10 +137,10 @@ class SGDSolver(solvers.SGDSolver):
 
     Args:
         solver_file: path of a solver prototxt.
-        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: that of `set_lms` or of a surrounding
-            `with caffe.LMS(...)`.
-        device: a backend device; default: that of set_mode_*.
-        options: those of `solvers.Solver`.
+        lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: what `set_lms` or a surrounding
+            `with caffe.LMS(...)` set.
+        device: a backend device; default: the one that `set_mode_cpu`, `set_mode_gpu` or `set_mode_sim` chose.
+        options: further keywords of `pycaffe_lms.solvers.Solver`.
     """
 
     net_class = PycaffeNet
@@ -232,8 +232,8 @@ class SGDSolver(solvers.SGDSolver):
         """Call two functions without arguments in every iteration: on_start before its forward, on_gradients_ready
         between backward and update, where it may read and change gradients.
 
-        One object with both as methods will do; so will `caffe.NCCL(...)`, which averages gradients over several GPUs
-        before other callbacks see them. Raises UsageError for what cannot be called."""
+        You may also give one object with both as methods, or `caffe.NCCL(...)`, which averages gradients over several
+        GPUs before other callbacks see them. Raises UsageError for what cannot be called."""
         if isinstance(on_start, DataParallel) and on_gradients_ready is None:
             on_start.join(layer_wise=False)
             return

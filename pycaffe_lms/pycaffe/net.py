@@ -176,7 +176,7 @@ class PycaffeNet(core.Net):
         """Run `forward` on arrays of any number of items, batch by batch, the last batch padded with zeros.
 
         Returns copies, joined along the first axis, of the outputs and of the blobs named in `blobs`, without those of
-        padded items. A blob that has not one value per item (a loss) has one per batch.
+        padded items. A blob without a value per item, such as a loss, gets one value per batch.
         Raises what `forward` raises, and UsageError where the arrays have different numbers of items.
         """
         _check_items("forward_all", kwargs)
@@ -235,11 +235,11 @@ class PycaffeNet(core.Net):
         weights.copy_from(self, path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a .caffemodel, whole or not at all."""
+        """Write a .caffemodel. If writing fails, no incomplete file is left."""
         weights.save(self, path)
 
     def save_hdf5(self, path: str | os.PathLike[str]) -> None:
-        """Write the weights as HDF5, whole or not at all."""
+        """Write the weights as HDF5. If writing fails, no incomplete file is left."""
         write_hdf5_weights(path, weights.hdf5_arrays(self))
 
     # -- tables ------------------------------------------------------------------------------------------------------

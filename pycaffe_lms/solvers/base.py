@@ -238,8 +238,8 @@ class Solver(Uncopied):
     def step(self, n: int) -> None:
         """Run n iterations: test, forward and backward (iter_size times), update, display, snapshot.
 
-        Raises SolverError for settings in `param` that were changed to impossible ones, UsageError for an n that is not
-        an integer.
+        Raises SolverError if settings in `param` were changed to values that are not allowed, UsageError for an n that
+        is not an integer.
         """
         p = self.param
         try:
@@ -476,7 +476,7 @@ class Solver(Uncopied):
 
     # -- snapshots ------------------------------------------------------------------------------------------
     def snapshot(self, wait: bool = True) -> None:
-        """Write model and solver state, each whole or not at all.
+        """Write model and solver state. If writing fails, no incomplete file is left.
 
         wait: until both are written; else a failure is raised by the next iteration or snapshot, by `snapshots.finish`
         or `close`."""

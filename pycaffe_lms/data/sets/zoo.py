@@ -146,8 +146,8 @@ def _with_paths(name: str, file: str, out: str | os.PathLike[str]) -> bytes:
 def find_model(text: str, file: str = "train_val", *, here: bool = False) -> str:
     """Return the path of the prototxt that `text` means: a file, or a model of the zoo.
 
-    NAME means the model's file `file`, NAME/FILE another one, with or without `.prototxt`. It is that of the folder
-    models here, where there is one, else the package's, which is kept in the cache folder.
+    NAME means the model's file `file`, NAME/FILE another file of it, with or without `.prototxt`. The model is taken
+    from the folder `models` of the current folder if it is there, else from the package, by way of the cache folder.
 
     Args:
         file: train_val, solver or deploy.
