@@ -7,6 +7,7 @@ are those of docs/ and models/, and README.md and its like. Nothing is loaded fr
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -33,7 +34,13 @@ exclude_patterns = [p.name for p in ROOT.iterdir() if p.is_dir() and p.name not 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
-nb_execution_mode = "off"  # tests run the notebooks; the site shows what is stored in them
+nb_execution_mode = "cache"  # notebooks are stored without outputs; the site shows those of a run
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds a cell may take
+nb_output_stderr = "remove"  # the log
+nb_merge_streams = True
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # of their kernels
 highlight_language = "text"
 
 default_role = "code"  # a name in single backticks of a docstring
