@@ -41,14 +41,16 @@ def test_get_works_twice(empty):
         "resnet-50: models/resnet-50 (6 files written)",
         "digits: models/digits (4 files written)",
     ]
-    assert "To train it: pycaffe-lms train models/resnet-50/solver.prototxt" in done.log
+    assert "To train it: pycaffe-lms train resnet-50" in done.log
     done = caffe("zoo", "get", "resnet-50", cwd=empty)
     assert (done.code, done.out) == (0, "resnet-50: models/resnet-50 (there already, with all 6 files)\n")
     (empty / "models/resnet-50/solver.prototxt").write_text("max_iter: 1\n")
     message, fix = complaint(caffe("zoo", "get", "resnet-50", cwd=empty), 1)
     assert "models/resnet-50/solver.prototxt: is there already and differs" in message and "-overwrite" in fix
     assert "(1 files written)" in caffe("zoo", "get", "resnet-50", "-overwrite", cwd=empty).out
-    assert "nets/lenet (4 files written)" in caffe("zoo", "get", "lenet", "-out", "nets", cwd=empty).out
+    done = caffe("zoo", "get", "lenet", "-out", "nets", cwd=empty)
+    assert "nets/lenet (4 files written)" in done.out
+    assert "To train it: pycaffe-lms train -solver nets/lenet/solver.prototxt" in done.log
     assert (
         caffe("plan", "-solver", "nets/lenet/solver.prototxt", "-shape", "data=64,1,28,28", "-summary", cwd=empty).code
         == 0
@@ -71,7 +73,8 @@ def test_what_a_user_gets_wrong(empty, argv, words):
 
 def test_digits_train_from_nothing_and_again(empty):
     """Files and data are written; a solver that was changed is the one that is used."""
-    caffe("zoo", "get", "digits", cwd=empty)
+    said = caffe("zoo", "get", "digits", cwd=empty).log
+    assert "To train it: pycaffe-lms train -solver digits" in said  # the next command
     solver = empty / "models/digits/solver.prototxt"
     solver.write_text(solver.read_text().replace("max_iter: 1000", "max_iter: 30"))
     for _ in range(2):

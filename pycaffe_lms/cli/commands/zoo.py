@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
         said = f"{len(written)} files written" if written else f"there already, with all {count} files"
         print(f"{name}: {folder} ({said})")
         if (folder / "solver.prototxt").exists():
-            _log.info("To train it: %s train %s", flags.PROG, folder / "solver.prototxt")
+            # the name makes its data where they come with the package, and says how to make others
+            solver = name if folder == Path(HERE, name) else folder / "solver.prototxt"
+            _log.info("To train it: %s train %s", flags.PROG, solver)
     return 0
 
 
