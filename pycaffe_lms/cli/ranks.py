@@ -6,8 +6,11 @@ Of the latter one tells what went wrong, and ends the others: `as_rank`.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
+import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,6 +40,7 @@ SNAPSHOT_AND_STOP = "snapshot_and_stop"  # an effect of a signal
 _ONE_PROCESS = ("test", "time", "benchmark")
 Compare = Callable[[Mapping[str, str]], None]
 """Compares facts, name -> value, with the other ranks; raises Disagreement."""
+_PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 _NOTE_TAG = 3
 _OTHERS_S = 0.5  # a rank waits so long for a lower one, because many errors are found by all ranks
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
@@ -182,13 +186,38 @@ def refuse(command: str) -> None:
 def as_rank(work: Callable[[], int], told: Callable[[BaseException], tuple[str, int]]) -> int:
     """Return the exit code of work(). What it raises is printed once for all ranks, which end.
 
-    told(error): returns the text and the exit code."""
-    said = mpi.started()
-    with logging_as(said[0] if said is not None else 0):
+    It runs in a child process: a launcher ends all ranks when one is killed, and need not say which it was; the parent
+    does. told(error): returns the text and the exit code."""
+    rank, _ = mpi.started() or (0, 0)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    parent, child = os.getpid(), os.fork()
+    if child:
+        return _watch(child, rank)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the launcher ends the parent
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.setpgid(0, 0)  # signals to the parent's group come once, from the parent
+    with logging_as(rank):
         try:
             return work()
         except (Exception, KeyboardInterrupt) as error:
             return _end(error, *told(error))
+
+
+def _watch(child: int, rank: int) -> int:
+    """Wait for the process of a rank, send signals on to it, and print by which it was ended; return its exit code."""
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    _print(
+        f"error: rank {rank} on {socket.gethostname()}: its process {child} was ended by {signal.Signals(-code).name}\n"
+        "  fix: if nobody did that, dmesg says whether the host's memory was full; begin again with -resume latest"
+    )
+    return 128 - code
 
 
 def _end(error: BaseException, text: str, code: int) -> int:
@@ -212,8 +241,11 @@ def _end(error: BaseException, text: str, code: int) -> int:
             return code
         time.sleep(0.01)
     here = f"rank {world.index} of {world.count} on {world.hosts[world.index]}: "
-    who = "" if isinstance(error, Disagreement) else here
-    _print(f"error: {who}{text.removeprefix('error: ')}")
+    if isinstance(error, LostRank):  # it names ranks itself, and no layer or file is to blame
+        here, text = "", f"{error.message}\n  fix: {error.fix}"
+    elif isinstance(error, Disagreement):
+        here = ""
+    _print(f"error: {here}{text.removeprefix('error: ')}")
     world.abort(code)
     return code
 
