@@ -1,7 +1,8 @@
 """Offers a Caffe-compatible layer framework with Large Model Support: `import pycaffe_lms as caffe`.
 
 Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe it has
-`LMS` and `set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`, `find_model` (names of the zoo).
+`LMS` and `set_lms`, `MPI` and `init_mpi`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`,
+`find_model` (names of the zoo).
 `pycaffe/mode.py` tells what threads may do, `blob.py` how long a view of a blob is valid.
 """
 
@@ -48,12 +49,14 @@ from .pycaffe.mode import (
     solver_count,
     solver_rank,
 )
+from .pycaffe.mpi import MPI, init_mpi
 from .pycaffe.timer import Timer
 from .version import __version__
 
 __all__ = [
     "_caffe",
     "LMS",
+    "MPI",
     "NCCL",
     "TEST",
     "TRAIN",
@@ -75,6 +78,7 @@ __all__ = [
     "get_solver",
     "has_nccl",
     "init_log",
+    "init_mpi",
     "install_as_caffe",
     "io",
     "layer_type_list",

@@ -41,10 +41,6 @@ _ONE_PROCESS = ("test", "time", "benchmark")
 Compare = Callable[[Mapping[str, str]], None]
 """Compares facts, name -> value, with the other ranks; raises Disagreement."""
 _PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
-_NOTE_TAG = 3
-_OTHERS_S = 0.5  # a rank waits so long for a lower one, because many errors are found by all ranks
-_CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
-_ENDED_S = 10.0  # and so long until that one has ended all
 
 
 def add_timeout(p: argparse.ArgumentParser) -> None:
@@ -178,7 +174,7 @@ def refuse(command: str) -> None:
     if command not in _ONE_PROCESS or said is None:
         return
     if said[0]:
-        time.sleep(_ENDED_S)
+        time.sleep(mpi.ENDED_S)
         raise SystemExit(UsageError.exit_code)
     raise UsageError(f"{command} runs in one process, and mpirun or srun started several", fix=f"run {command} alone")
 
@@ -226,20 +222,12 @@ def _end(error: BaseException, text: str, code: int) -> int:
     except CaffeError:  # no MPI: all processes found that out
         said = mpi.started()
         if said is not None and said[0]:
-            time.sleep(_ENDED_S)
+            time.sleep(mpi.ENDED_S)
         else:
             _print(text)
         return code
-    if isinstance(error, LostRank):
-        time.sleep(_CAUSE_S)
-    for rank in range(world.index + 1, world.count):
-        world.comm.isend(None, rank, _NOTE_TAG)
-    until = time.monotonic() + (_OTHERS_S if world.index else 0)
-    while time.monotonic() < until:
-        if world.comm.iprobe(tag=_NOTE_TAG):
-            time.sleep(_ENDED_S)
-            return code
-        time.sleep(0.01)
+    if not world.speaks(error):
+        return code
     here = f"rank {world.index} of {world.count} on {world.hosts[world.index]}: "
     if isinstance(error, LostRank):  # it names ranks itself, and no layer or file is to blame
         here, text = "", f"{error.message}\n  fix: {error.fix}"

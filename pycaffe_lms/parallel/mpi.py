@@ -42,10 +42,13 @@ _SIZES = {  # variables in which a launcher says how many processes it started, 
 }
 _HEADER = struct.Struct("<4sBQQ")  # magic, operation, number of the messages to this rank, bytes that follow
 _MAGIC = b"cfm1"
-_HEADER_TAG, _DATA_TAG = 1, 2
+_HEADER_TAG, _DATA_TAG, _NOTE_TAG = 1, 2, 3
 _NAMES = ("a sum", "a broadcast", "an exchange", "a gathering of parts", "a gathering of values")
 _SUM, _BROADCAST, _EXCHANGE, _GATHER_PARTS, _GATHER = range(5)
 _LONGEST_NAP_S = 2e-4  # between two looks at requests; MPI moves data only when it is called
+_OTHERS_S = 0.5  # a rank that failed waits so long for a lower one, because many errors are found by all ranks
+_CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
+ENDED_S = 10.0  # and so long until that one has ended all
 _FIX = (
     "see whether it is stopped, swapped out or waits for a file system, and resume from the last snapshot; -timeout "
     "says how long ranks wait (longer than a test or a snapshot of rank 0 takes)"
@@ -144,6 +147,20 @@ class MpiRanks:
             return MpiCommunicator(self, device, timeout=timeout)
         uid = self.comm.bcast(unique_id() if self.index == 0 else None)
         return NcclCommunicator(device, uid, self.count, self.index, timeout=timeout, warn=communicator.WARN_S)
+
+    def speaks(self, error: BaseException) -> bool:
+        """Return whether this rank is to say what went wrong, and to end all; False: another has done so."""
+        if isinstance(error, LostRank):
+            time.sleep(_CAUSE_S)
+        for rank in range(self.index + 1, self.count):
+            self.comm.isend(None, rank, _NOTE_TAG)
+        until = time.monotonic() + (_OTHERS_S if self.index else 0)
+        while time.monotonic() < until:
+            if self.comm.iprobe(tag=_NOTE_TAG):
+                time.sleep(ENDED_S)
+                return False
+            time.sleep(0.01)
+        return True
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks, with this exit code. Say why before."""

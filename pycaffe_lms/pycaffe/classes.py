@@ -170,6 +170,8 @@ class SGDSolver(solvers.SGDSolver):
         options = with_math(options, Tuning()) | {"file": parsed.filename, "lines": parsed.lines}
         super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
         self.test_nets = NetVec(self.test_nets)
+        if _mode.join is not None:
+            _mode.join(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of net {self.net.name!r}: iteration {self.iter} of {self.param.max_iter}>"

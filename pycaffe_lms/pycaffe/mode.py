@@ -16,6 +16,7 @@ import logging
 import operator
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
@@ -45,6 +46,7 @@ class Settings(threading.local):
     multiprocess: bool = False
     lms: LMSConfig | None = None
     half: bool = False
+    join: Callable[[Any], None] | None = None  # joins a new solver to the other ranks
 
 
 settings = Settings()

@@ -37,7 +37,10 @@ def run(page, blocks, folder):
     todo = folder / "blocks.json"
     todo.write_text(json.dumps([(b.language, b.text, b.line, name_of(page)) for b in blocks]))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    env = os.environ | {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    folders = os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    if any("mpirun " in b.text for b in blocks) and shutil.which("mpirun", path=folders) is None:
+        pytest.skip("no mpirun: pip install mpi4py mpich")
+    env = os.environ | {"PATH": folders, "PYTHONPATH": path}
     return subprocess.run([sys.executable, RUNNER, todo], cwd=folder, env=env, capture_output=True, text=True)
 
 
