@@ -13,6 +13,7 @@ from ..errors import GraphError, UsageError
 from ..lms.program import Access, Mode, Step
 from ..net.program.programs import HostedStep
 from ..net.program.reduction import Reduction, digest
+from ..net.program.scatter_reduction import ScatterReduction
 from ..net.program.tree_reduction import TreeReduction
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class DataParallel:
                 fix="call set_solver_count and set_solver_rank before the solver is made",
             )
         self._solver, self._communicator = solver, communicator
-        self._tickets: deque[Ticket] = deque()
+        self._tickets: dict[str, deque[Ticket]] = {}
         self._closed = False
         weakref.finalize(self, _drop_recordings, weakref.ref(solver.net))
 
@@ -85,22 +86,29 @@ class DataParallel:
         """Average the solver's gradients over all ranks from now on. layer_wise: see `net/program/reduction.py`."""
         net, before = self._solver.net, self._solver.net.reduction
         layer_wise = layer_wise or (before is not None and before.layer_wise)
-        virtual, ranks = self._solver.virtual, self._communicator
-        reduction = (
-            Reduction(net.runtime, ranks, layer_wise)
-            if virtual is None
-            else TreeReduction(net.runtime, ranks, layer_wise, virtual.tree)
-        )
-        self._solver.train_with(self, reduction)
+        solver, ranks = self._solver, self._communicator
+        if solver.virtual is not None:
+            reduction: Reduction = TreeReduction(net.runtime, ranks, layer_wise, solver.virtual.tree)
+        elif solver.shares is not None:
+            updates = solver.updates
+            reduction = ScatterReduction(
+                net.runtime, ranks, layer_wise, solver.shares.parts, whole=lambda: not updates.fused
+            )
+        else:
+            reduction = Reduction(net.runtime, ranks, layer_wise)
+        solver.updates.join(ranks)
+        solver.train_with(self, reduction)
 
-    def agree(self, wish: bool) -> bool:
-        """Return whether all ranks stop here, because one wished to LAG iterations ago. Call it once per iteration."""
-        self._tickets.append(self._queued(int(wish)))
+    def agree(self, wish: bool, what: str = "stop") -> bool:
+        """Return whether all ranks stop (or do `what`) here, because one wished to LAG iterations ago. Call it once per
+        iteration."""
+        tickets = self._tickets.setdefault(what, deque())
+        tickets.append(self._queued(int(wish)))
         lag = 0 if self._solver.net.device.is_host else LAG
-        stop = len(self._tickets) > lag and bool(self._tickets.popleft().read())
-        if stop:
-            self._tickets.clear()  # on every rank: what they still say is the same wish
-        return stop
+        agreed = len(tickets) > lag and bool(tickets.popleft().read())
+        if agreed:
+            tickets.clear()  # on every rank: what they still say is the same wish
+        return agreed
 
     def check(self) -> None:
         """Raise LostRank where results on the device may come of a sum that failed; never after `close`, when all ranks
@@ -112,8 +120,9 @@ class DataParallel:
         """Close the connections once all ranks have finished, or at once where that fails. The solver cannot train any
         more."""
         try:
-            while self._tickets:
-                self._tickets.popleft().read()
+            for tickets in self._tickets.values():
+                while tickets:
+                    tickets.popleft().read()
             self._solver.snapshots.finish()  # it asks `check`
             self._solver.net.memory.forget_plans()  # CUDA graphs hold what the communicator must free
             self._communicator.close()

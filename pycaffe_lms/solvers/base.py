@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from ..backend import get_device
@@ -43,7 +44,7 @@ from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
-from .sharing import Sharing
+from .sharing import Shares, Sharing
 from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
 from .updates import Updates
@@ -57,9 +58,9 @@ NONE, STOP, SNAPSHOT = "none", "stop", "snapshot"  # what `action` returns
 class Ranks(Protocol):
     """Join a solver to the others of a data-parallel training. `parallel` implements it."""
 
-    def agree(self, wish: bool) -> bool:
-        """Return whether all ranks stop after this iteration, since one of them wished to some iterations ago. Every
-        rank asks once per iteration. Raises LostRank where another rank is gone."""
+    def agree(self, wish: bool, what: str = "stop") -> bool:
+        """Return whether all ranks stop (or do `what`) after this iteration, since one of them wished to some
+        iterations ago. Every rank asks once per iteration. Raises LostRank where another rank is gone."""
 
     def check(self) -> None:
         """Raise LostRank where results on the device may come of gradients that were not summed over all ranks. May be
@@ -79,6 +80,8 @@ class Solver(Uncopied):
         virtual_ranks: train as so many ranks, of which each of the `solver_count` solvers computes an equal share, one
             after the other: a power of two. Any number of solvers that divides it gives the same bits. None: as many
             ranks as solvers.
+        shard_history: each solver keeps and updates its share of the histories (ZeRO, stage 1). Then all must call
+            `snapshot`, after which gradients have lost their values; rank 0 writes.
         change_net: called with every net's message before it is built, and returns what is built; layers keep their
             indices.
 
@@ -107,12 +110,16 @@ class Solver(Uncopied):
         solver_count: int = 1,
         solver_rank: int = 0,
         virtual_ranks: int | None = None,
+        shard_history: bool = False,
         change_net: Callable[[NetParameter], NetParameter] = lambda message: message,
     ):
         self.param, self.file = param, file
         self.solver_count, self.solver_rank = solver_count, solver_rank
-        self.sharing = Sharing(virtual_ranks)
+        self.sharing = Sharing(virtual_ranks, shard_history)
         self.sharing.check(solver_count)
+        self.shares = Shares(solver_rank, solver_count) if shard_history and solver_count > 1 else None
+        self._gathered: tuple[int, list[np.ndarray]] | None = None  # iteration, whole histories
+        self._wants_snapshot = False
         self.ranks: Ranks | None = None  # set where this is one of several that train together
         self.iter = 0
         self.current_step = 0
@@ -128,6 +135,8 @@ class Solver(Uncopied):
         self._display = TrainingDisplay(param, self.is_root)
         lines = lines or Lines()
         self._check(lines)
+        if self.shares is not None:
+            settings.check_sharded(param, lms, file, lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self.runtime.expect_ranks(solver_count, root=self.is_root)
         ranks = virtual_ranks or solver_count
@@ -158,7 +167,7 @@ class Solver(Uncopied):
         self.lms_log = IterationLog(self.runtime)
         self.nan: Policy = loss_watch.STOP
         self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
-        self.updates = Updates(self.net, self.rule, param, self.callbacks, self.virtual)
+        self.updates = Updates(self.net, self.rule, param, self.callbacks, self.virtual, self.shares)
         if self.virtual is not None:
             self.net.reduction = TreeReduction(self.runtime, None, False, self.virtual.tree)
         self._prepare()
@@ -209,6 +218,7 @@ class Solver(Uncopied):
             if self.is_root:
                 self.snapshots.keep_aside()
             raise
+        self._gather_history()  # on all ranks, since the root may snapshot below
         if not self.is_root:
             self._tell_done(None)
             return
@@ -259,8 +269,11 @@ class Solver(Uncopied):
     def _loop(self, end: int) -> None:
         p = self.param
         while self.iter < end:
-            due = self.is_root and p.test_interval and self.iter % p.test_interval == 0
-            if due and (self.iter > 0 or p.test_initialization):
+            due = p.test_interval and self.iter % p.test_interval == 0
+            due = due and (self.iter > 0 or p.test_initialization)
+            if due and self.snapshots.keeps_best:
+                self._gather_history()
+            if due and self.is_root:
                 self.heed_losses()
                 self.test_all()
                 if self._stop:
@@ -279,15 +292,49 @@ class Solver(Uncopied):
             action = self._action()
             self.heed_losses(wait or action != NONE)
             self.snapshots.poll()
-            if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
+            if self._snapshot_due(action == SNAPSHOT):
                 self.snapshots.due()
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
                 return
 
+    def _snapshot_due(self, wish: bool) -> bool:
+        """Return whether to write a snapshot after this iteration. wish: a signal asks for one."""
+        due = bool(self.param.snapshot) and self.iter % self.param.snapshot == 0
+        if self.shares is None:
+            return (due and self.is_root) or wish
+        assert self.ranks is not None, "an iteration has run"
+        self._wants_snapshot |= wish
+        if self.ranks.agree(self._wants_snapshot, "snapshot"):
+            due, self._wants_snapshot = True, False
+        if due:
+            self._gather_history()
+        return due and self.is_root
+
+    def _gather_history(self) -> None:
+        """Gather histories that are divided among the ranks, once in an iteration. All ranks call it."""
+        if self.shares is not None and (self._gathered is None or self._gathered[0] != self.iter):
+            self._gathered = self.iter, self.updates.gather_history(root=self.is_root)
+
+    def gathered_history(self) -> list[np.ndarray]:
+        """Return the whole histories that were gathered from all ranks after this iteration. Raises SnapshotError where
+        they were not."""
+        if self._gathered is None or self._gathered[0] != self.iter:
+            raise SnapshotError(
+                "parts of the histories are on other ranks (-shard_history)",
+                fix="call solver.snapshot() on every rank",
+            )
+        return self._gathered[1]
+
+    def spread_history(self, whole: Sequence[np.ndarray]) -> None:
+        """Set this rank's shares of histories, given whole in file order."""
+        self._gathered = None
+        self.updates.spread_history(whole)
+
     def _iterate(self) -> None:
         """Run the passes of one iteration, then the update."""
         updates, n, loss = self.updates, self.param.iter_size, 0.0
+        self._gathered = None
         updates.follow_net()
         fused = updates.fused
         if fused:  # the counter of a multistep policy advances below, where it does in Caffe
@@ -426,7 +473,9 @@ class Solver(Uncopied):
         loss = 0.0
         for batch in range(batches):
             action = self._action()
-            if action == SNAPSHOT:
+            if action == SNAPSHOT and self.shares is not None:
+                self._wants_snapshot = True  # the other ranks must take part
+            elif action == SNAPSHOT:
                 self.snapshots.due()
             elif action == STOP:
                 self._stop, self._wants_stop = self.ranks is None, True
@@ -480,7 +529,9 @@ class Solver(Uncopied):
 
         wait: until both are written; else a failure is raised by the next iteration or snapshot, by `snapshots.finish`
         or `close`."""
-        self.snapshots.write(wait=wait)
+        self._gather_history()
+        if self.is_root or self.shares is None:
+            self.snapshots.write(wait=wait)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a .solverstate (.h5): iteration, weights, histories, positions of data and random numbers."""

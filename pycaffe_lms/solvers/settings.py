@@ -10,8 +10,9 @@ import logging
 import math
 from collections.abc import Iterator
 
-from ..errors import SolverError, Where
+from ..errors import SolverError, UsageError, Where
 from ..formats.prototxt.parser import Lines
+from ..lms.config import LMSConfig
 from ..proto.caffe_pb2 import SolverParameter
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
@@ -62,6 +63,21 @@ def check(param: SolverParameter, rule: Rule) -> None:
         )
     check_policy(param)
     rule.check(param)
+
+
+def check_sharded(param: SolverParameter, lms: LMSConfig | None, file: str | None, lines: Lines) -> None:
+    """Raise an error for settings that need whole histories or gradients, which -shard_history divides among ranks."""
+    if param.snapshot_diff:
+        raise SolverError(
+            "snapshot_diff needs gradients, of which -shard_history leaves each rank a share",
+            field="snapshot_diff",
+            fix="train without one of them",
+        ).at(file=file, line=lines.field("snapshot_diff"))
+    if lms is not None and lms.blocks != 0:
+        raise UsageError(
+            "-shard_history cannot divide histories of layers in blocks of outputs (-lms_split_outputs)",
+            fix="train without one of them",
+        )
 
 
 def _unread(param: SolverParameter, rule: Rule) -> Iterator[tuple[str, str]]:

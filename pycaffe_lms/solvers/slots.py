@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..blob import Blob
+from ..errors import GraphError
 from ..layers.base import count
 from ..lms.program import BufferId
 from ..memory.split_memory import SplitMemory
@@ -15,15 +16,22 @@ from ..memory.synced import SyncedMemory
 from ..net.blobs import move_value
 from ..net.build.graph import Param
 from ..net.net import Net
+from .sharing import Shares
 
 Slots = tuple[BufferId, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot
 
 
 class Histories:
-    """Own the histories of a net's parameters. slots: number of histories of each. kind: the name of one."""
+    """Own the histories of a net's parameters.
 
-    def __init__(self, net: Net, slots: int, kind: str = "history"):
-        self._net, self._slots, self._kind = net, slots, kind
+    Args:
+        slots: number of histories of each.
+        kind: the name of one.
+        shares: of which this rank keeps its own; None: it keeps all. Then blocks and storage orders must stay.
+    """
+
+    def __init__(self, net: Net, slots: int, kind: str = "history", shares: Shares | None = None):
+        self._net, self._slots, self._kind, self._shares = net, slots, kind, shares
         self._of: dict[int, list[Slots]] = {}  # by parameter, for each of its pieces: itself, or its blocks
         self._sizes: dict[int, list[int]] = {}  # by parameter: elements of each piece
         self._last: dict[int, bool] = {}  # by parameter: whether its histories are stored channels-last
@@ -39,7 +47,7 @@ class Histories:
             before = [self._memory(i, slot) for slot in range(self._slots)] if i in self._of else []
             old = self._of.get(i, [])
             self._of[i] = self._add(wanted[i], sizes[i])
-            for slot, memory in enumerate(before):
+            for slot, memory in enumerate(before if self._shares is None else ()):
                 now = self._memory(i, slot)
                 move_value(memory, now)
                 if isinstance(now, SplitMemory):
@@ -48,6 +56,12 @@ class Histories:
         self._sizes |= sizes
         for i, p in wanted.items():
             if self._last.setdefault(i, p.channels_last) != p.channels_last:
+                if self._shares is not None:
+                    raise GraphError(
+                        f"the storage order of {self._net.graph.param_name(p)} has changed, and its history is divided "
+                        "among ranks",
+                        fix="train without -shard_history",
+                    )
                 self._turn(p)
         return bool(changed)
 
@@ -63,6 +77,8 @@ class Histories:
     def _add(self, param: Param, sizes: Sequence[int]) -> list[Slots]:
         """Register the buffers of a parameter's histories. sizes: elements of its pieces."""
         net, item = self._net, self._net.dtype.itemsize
+        if self._shares is not None:
+            sizes = [max(1, self._shares.own(n)[1]) for n in sizes]
         name = f"{net.graph.nodes[param.node].name}.param{param.position}"
         blocks = [f" [{j + 1}/{len(sizes)}]" if len(sizes) > 1 else "" for j in range(len(sizes))]
         manage = True if len(sizes) > 1 and sum(sizes) * item > net.runtime.config.min_bytes else None

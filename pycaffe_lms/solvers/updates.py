@@ -33,6 +33,7 @@ from ..ops.update_table import table_words
 from ..proto.caffe_pb2 import SolverParameter
 from .display import number
 from .rules import Rule
+from .sharing import Gathers, Shares
 from .slots import Histories, Slots
 from .virtual_ranks import VirtualRanks
 
@@ -49,6 +50,7 @@ class Updates:
         param: the settings, read anew for every update.
         callbacks: what the solver calls between backward and update; the list may change.
         virtual: the virtual ranks that this process computes; None: it is one rank.
+        shares: of which this rank keeps and updates its own; None: it keeps and updates all.
     """
 
     def __init__(
@@ -58,16 +60,17 @@ class Updates:
         param: SolverParameter,
         callbacks: Sequence[object],
         virtual: VirtualRanks | None = None,
+        shares: Shares | None = None,
     ):
         self._net, self._rule, self._param, self._callbacks = net, rule, param, callbacks
-        self._virtual = virtual
+        self._virtual, self._shares = virtual, shares
         self._together: dict[bool, UpdateAll] = {}  # by whether the update is a program of its own
         reached = self._gradients_that_backward_writes()
         pieces = net.arrangement.pieces
         self._moving = [
             p for p in net.graph.learnable if p.lr_mult != 0 or any(piece.diff in reached for piece in pieces(p))
         ]
-        self._histories = Histories(net, rule.slots)
+        self._histories = Histories(net, rule.slots, shares=shares)
         self._squares: list[BufferId] = []  # buffers: sums of squares, and workspace for them
         self._numbers = net.memory.store.add(
             "solver.numbers", 8 * _NUMBERS
@@ -82,12 +85,12 @@ class Updates:
             self._virtual.follow(self._reached)
         anew = self._histories.follow(self._moving)
         self.pieces = list(self._histories.pieces(self._moving))  # parameters, or blocks of them, with their histories
-        possible = UpdateAll.possible(net)
+        sizes = [n for p, _ in self.pieces if (n := self._own(p)[1])]
+        possible = UpdateAll.possible(net) and bool(sizes)
         if anew or possible is not bool(self._together):
             memory.store.drop(update.table for update in self._together.values())
             self._together = {}
         if possible and not self._together:
-            sizes = [count(p.shape) for p, _ in self.pieces]
             self._together = {apart: UpdateAll(net, self._rule, self._numbers, sizes, apart) for apart in (False, True)}
         self.tail, self._apart = self._update_steps(False), self._update_steps(True)
         params = [p for p, _ in self.pieces]
@@ -231,10 +234,35 @@ class Updates:
     def _update_steps(self, apart: bool) -> list[HostedStep]:
         """Return the steps that update. apart: in a program of their own, where every gradient has a value, if only
         zeros; else those that no backward writes have none."""
-        has = [apart or p.diff in self._reached for p, _ in self.pieces]
+        pieces = [(p, slots) for p, slots in self.pieces if self._own(p)[1]]
+        has = [apart or p.diff in self._reached for p, _ in pieces]
+        gathers = [self._gather_step(p) for p, _ in self.pieces] if self._shares is not None else []
         if self._together:
-            return [self._together[apart].step(self.pieces, has)]
-        return [self._update_step(p, slots, h) for (p, slots), h in zip(self.pieces, has, strict=True)]
+            return [self._together[apart].step(pieces, has, [self._own(p) for p, _ in pieces]), *gathers]
+        return [*(self._update_step(p, slots, h) for (p, slots), h in zip(pieces, has, strict=True)), *gathers]
+
+    def _own(self, param: Param) -> tuple[int, int]:
+        """Return where this rank's share of a parameter begins, and its elements."""
+        n = count(param.shape)
+        return self._shares.own(n) if self._shares is not None else (0, n)
+
+    def _gather_step(self, param: Param) -> HostedStep:
+        """Return the step that fills a parameter with the shares that the ranks have updated."""
+        shares = self._shares
+        assert shares is not None
+        step = Step(f"gather:{self._net.run_graph.param_name(param)}", (Access(param.data, Mode.UPDATE),))
+
+        def run() -> None:
+            shares.gather(_array(self._net, param.data, (count(param.shape),), self._net.dtype))
+
+        captures = shares.communicator is not None and shares.communicator.can_capture
+        return HostedStep(step, run, repeatable=captures)
+
+    def join(self, communicator: Gathers) -> None:
+        """Gather what the ranks have updated through this communicator from now on."""
+        if self._shares is not None:
+            self._shares.communicator = communicator
+            self._make_steps()
 
     def _update_step(self, param: Param, history: Slots, has_gradient: bool) -> HostedStep:
         """Return the update of one piece. has_gradient: False where no backward writes the gradient: it is zero, but
@@ -247,7 +275,9 @@ class Updates:
 
     def _run_update(self, param: Param, history: Slots, has_gradient: bool) -> None:
         dtype = self._net.dtype
-        weight, diff, *slots = (_array(self._net, b, param.shape, dtype) for b in (param.data, param.diff, *history))
+        start, n = self._own(param)
+        weight, diff = (_array(self._net, b, (n,), dtype, start) for b in (param.data, param.diff))
+        slots = [_array(self._net, b, (n,), dtype) for b in history]
         ops, numbers = ops_of(self._net.device), _array(self._net, self._numbers, (_NUMBERS,), np.float64)
         if not has_gradient:
             ops.fill(diff, 0.0)
@@ -281,7 +311,52 @@ class Updates:
         """Return histories in file order: slot by slot, parameters in learnable order; of a parameter that is never
         updated only the shape (a file has zeros)."""
         kept, params = self._histories, self._net.graph.learnable
-        return [kept.blob(p, slot) if kept.has(p) else p.shape for slot in range(self._rule.slots) for p in params]
+        here = self._shares is None  # else only shapes
+        return [
+            kept.blob(p, slot) if here and kept.has(p) else p.shape for slot in range(self._rule.slots) for p in params
+        ]
+
+    def gather_history(self, *, root: bool) -> list[np.ndarray]:
+        """Return whole histories in file order on the root, of which every rank has a share. All ranks must call it.
+        Values of gradients are lost."""
+        whole = []
+        for slot in range(self._rule.slots):
+            for p in self._net.graph.learnable:
+                if self._histories.has(p):
+                    self._move_share(p, slot, gather=True)
+                    gradient = self._net.own_blobs.of_param(p)
+                    whole += [gradient.read_diff().copy()] if root else []
+                elif root:
+                    whole.append(np.zeros(p.shape, self._net.dtype))
+        return whole
+
+    def spread_history(self, whole: Sequence[np.ndarray]) -> None:
+        """Set this rank's shares of the histories that `gather_history` returned. Values of gradients are lost."""
+        params = self._net.graph.learnable
+        for k, values in enumerate(whole):
+            param = params[k % len(params)]
+            if self._histories.has(param):
+                self._net.own_blobs.of_param(param).diff = values.reshape(param.shape)
+                self._move_share(param, k // len(params), gather=False)
+
+    def _move_share(self, param: Param, slot: int, *, gather: bool) -> None:
+        """Copy this rank's share of a history to its gradient's memory and gather the whole there, or copy it back."""
+        ((piece, slots),) = self._histories.pieces([param])
+        shares, (start, n), ops = self._shares, self._own(piece), ops_of(self._net.device)
+        assert shares is not None
+        read, written = (slots[slot], piece.diff) if gather else (piece.diff, slots[slot])
+        name = f"{'gather' if gather else 'spread'}:{self._net.run_graph.param_name(piece)}.history{slot}"
+
+        def run() -> None:
+            flat = _array(self._net, piece.diff, (count(piece.shape),), self._net.dtype)
+            if n:
+                own, kept = flat[start : start + n], _array(self._net, slots[slot], (n,), self._net.dtype)
+                ops.copy(*((kept, own) if gather else (own, kept)))
+            if gather:
+                shares.gather(flat)
+
+        step = Step(name, (Access(read, Mode.READ), Access(written, Mode.OVERWRITE)))
+        self._net.run_steps(f"{name} of parameter {piece.index}", [HostedStep(step, run)])
 
 
 class UpdateAll:
@@ -302,19 +377,23 @@ class UpdateAll:
         self._net, self._rule, self._numbers = net, rule, numbers
         self._params: Sequence[Param] = ()
         self._histories: Sequence[Slots] = ()
+        self._own: Sequence[tuple[int, int]] = ()
         self._words = table_words(sizes)
         self.table = net.memory.store.add(f"solver.table{int(apart)}", 8 * self._words)
         self._plan: Any = None  # what `ops.solver_update_all_plan` returned
         self._spans: Sequence[Span | None] = ()  # where the arrays were then
 
-    def step(self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool]) -> HostedStep:
+    def step(
+        self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool], own: Sequence[tuple[int, int]]
+    ) -> HostedStep:
         """Return the step for the net as it is now.
 
         Args:
             pieces: what is updated, with its histories.
             has_gradient: for each piece; False where no backward writes the gradient, which is zero.
+            own: for each piece, where what is updated begins, and its elements.
         """
-        self._plan = None
+        self._plan, self._own = None, own
         self._params, self._histories = [p for p, _ in pieces], list(zip(*(slots for _, slots in pieces), strict=True))
         accesses = [Access(b, Mode.UPDATE) for p, slots in pieces for b in (p.data, *slots)]
         accesses += [
@@ -342,19 +421,20 @@ class UpdateAll:
     def _make_plan(self, has_gradient: Sequence[bool]) -> Any:
         net, params = self._net, self._params
 
-        def arrays(buffers: Iterable[int]) -> list[AnyArray]:
-            return [_array(self._net, b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
+        def arrays(buffers: Iterable[int], *, part: bool) -> list[AnyArray]:
+            found = zip(buffers, self._own, strict=True)
+            return [_array(net, b, (n,), net.dtype, start if part else 0) for b, (start, n) in found]
 
         return ops_of(net.device).solver_update_all_plan(
-            arrays(p.data for p in params),
-            arrays(p.diff for p in params),
-            [arrays(h) for h in self._histories],
+            arrays((p.data for p in params), part=True),
+            arrays((p.diff for p in params), part=True),
+            [arrays(h, part=False) for h in self._histories],
             [p.lr_mult for p in params],
             [p.decay_mult for p in params],
             has_gradient,
         )
 
 
-def _array(net: Net, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
-    """Return a buffer as an array where the net runs. Its memory must have been asked for."""
-    return net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), net.device.is_host)
+def _array(net: Net, buffer: int, shape: Sequence[int], dtype: DTypeLike, start: int = 0) -> AnyArray:
+    """Return a buffer from element `start` on as an array where the net runs. Its memory must have been asked for."""
+    return net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), net.device.is_host, start)

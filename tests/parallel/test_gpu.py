@@ -169,6 +169,16 @@ def test_virtual_ranks_give_the_same_bits_on_one_and_two(tmp_path, expected, cap
         same(second, one, but=STATISTICS)
 
 
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+@pytest.mark.parametrize("lms", LMS)
+def test_divided_histories_give_the_same_weights(tmp_path, expected, lms, capture):
+    """A sum of two has one order; the second half of the blobs are gradients, of which each rank has a share."""
+    found = train(tmp_path, 2, lms=lms, capture=capture, shard_history=True)
+    weights = len(found[0]) // 2
+    for rank in (0, 1):
+        same(found[rank][:weights], expected[rank][:weights])
+
+
 def test_clipping_and_several_passes(tmp_path, expected):
     first, second = train(tmp_path, 2, CLIPPED), train(tmp_path, 2, CLIPPED, lms="100 KB")
     for rank in (0, 1):

@@ -207,9 +207,9 @@ def test_a_database_is_read_by_all_virtual_ranks_of_a_process(tmp_path):
     pictures = [random.randint(0, 256, (2, 6, 6), dtype=np.uint8) for _ in range(10)]
     write_lmdb(tmp_path / "db", [(b"%04d" % k, encode_datum(p, k % 5)) for k, p in enumerate(pictures)])
     data = (
-        'layer { name: "data" type: "Data" top: "x" top: "label" include { phase: TRAIN } '
-        "transform_param { crop_size: 4 "
-        f'mirror: true scale: 0.01 }} data_param {{ source: "{tmp_path}/db" backend: LMDB batch_size: 3 }} }}\n'
+        'layer { name: "data" type: "Data" top: "x" top: "label" include { phase: TRAIN } transform_param { '
+        f'crop_size: 4 mirror: true scale: 0.01 }} data_param {{ source: "{tmp_path}/db" '
+        "backend: LMDB batch_size: 3 } }\n"
     )
     text = solver_text(data + inner() + loss(), snapshot=2, snapshot_prefix=f'"{tmp_path}/run"')
     expected = train(text, V, iterations=4)[0]

@@ -97,6 +97,11 @@ class Snapshots:
         if solver.is_root:
             self.check(BEST)
 
+    @property
+    def keeps_best(self) -> bool:
+        """Return whether a test may be followed by a snapshot."""
+        return self._best_of is not None
+
     def tested(self, net: int, means: Sequence[Output]) -> None:
         """Write a snapshot, and remove the last best one, where the test that is over is the best so far."""
         if self._best_of is None or self._best_of[0] != net:

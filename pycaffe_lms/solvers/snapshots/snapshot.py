@@ -73,7 +73,11 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
     binary = [] if hdf5 else weights.layer_arrays(net, write_diff=diff, read=staging.blob)
     data = weights.hdf5_arrays(net, read=staging.blob) if hdf5 else []
     diffs = weights.hdf5_arrays(net, "diff", read=staging.blob) if hdf5 and diff else None
-    history = [staging.blob(b) if isinstance(b, Blob) else np.zeros(b, net.dtype) for b in solver.history_blobs()]
+    history = (
+        [staging.blob(b) if isinstance(b, Blob) else np.zeros(b, net.dtype) for b in solver.history_blobs()]
+        if solver.shares is None
+        else solver.gathered_history()
+    )
     resume: dict[tuple[str, str, str], int] = {}
     kept: dict[tuple[str, str, str], np.ndarray] = {}
     for name, each in _nets(solver):
@@ -142,6 +146,8 @@ def restore(solver: Solver, path: str) -> None:
         if isinstance(blob, Blob):
             blob.data = values.reshape(blob.shape)
             hand_on(blob)
+    if solver.shares is not None:
+        solver.spread_history(saved.history)
     for index in solver.virtual.each() if solver.virtual is not None else (0,):
         for layer, state in positions:
             root = solver.is_root and index == 0
