@@ -339,6 +339,17 @@ class Layer:
         if state:
             self.set_state(self._elsewhere.get(rank, first))
 
+    def counter(self) -> str | None:
+        """Return the key in `state` to which every forward adds 1, changing nothing else in it.
+
+        "": forwards change nothing there; None: they may change anything."""
+        return None if self.state() else ""
+
+    def jump(self, state: dict[str, int], every: int) -> None:
+        """Continue from `state`; of the forwards from there on only every `every`-th will run here, beginning with the
+        next. Called before each of them."""
+        self.set_state(state)
+
     def close(self) -> None:
         """Release files and threads."""
 

@@ -155,6 +155,7 @@ class Declaration:
     dynamic_shape_bottoms: frozenset[int] = frozenset()  # shapes depend on their values, see `read_dynamic_shapes`
     cuda_graph_safe: bool = True  # only step scalars change from forward to forward
     reports_device_errors: bool = False  # see `device_error`
+    tests_alone: bool = False  # in a test one process must run every batch, in order: writes files, runs users' code
 
 
 @dataclass(frozen=True, kw_only=True)

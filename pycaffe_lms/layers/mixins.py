@@ -50,6 +50,9 @@ class RandomLayer(Layer):
         if self.random:
             owner.seed, owner.draws = state["seed"], state["draws"]
 
+    def counter(self) -> str:
+        return "draws" if any(s.lives is Lives.STEP_SCALAR for s in self.scratches.values()) else ""
+
 
 class Masked(Layer):
     """A mixin for layers whose backward can read one or more bits per element in place of a value.

@@ -64,6 +64,7 @@ class PythonLayer(Layer):
         runs_on=Runs.HOST,
         overwrites_top_diffs=True,
         gradients_without_top_diffs=True,
+        tests_alone=True,
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:

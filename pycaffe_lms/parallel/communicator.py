@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..arrays import AnyArray
 
-TIMEOUT_S = 3600.0  # longest wait for another rank: the root also tests and writes snapshots meanwhile
+TIMEOUT_S = 3600.0  # longest wait for another rank: the root also writes snapshots, and may test alone
 WARN_S = 30.0  # wait after which a rank logs for which rank it waits; it does so again each time the wait has doubled
 
 

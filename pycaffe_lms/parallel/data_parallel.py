@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import GraphError, UsageError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..solvers.base import Solver
     from .communicator import Communicator, Ticket
 
+IN_FLIGHT = 4  # exchanges of numbers
 LAG = 2  # iterations: how far a rank may be ahead of the slowest, and after how many a wish to stop is obeyed
 
 
@@ -110,6 +113,28 @@ class DataParallel:
             tickets.clear()  # on every rank: what they still say is the same wish
         return agreed
 
+    def largest(self, values: Sequence[int]) -> list[int]:
+        """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""
+        for tickets in self._tickets.values():  # each is good for a few calls alone
+            for _ in range(len(tickets)):
+                tickets.append(_Answer(tickets.popleft().read()))
+        found: list[int] = []
+        waiting: deque[Ticket] = deque()
+        for value in values:
+            waiting.append(self._queued(value))
+            if len(waiting) == IN_FLIGHT:
+                found.append(waiting.popleft().read())
+        return found + [ticket.read() for ticket in waiting]
+
+    def copy_statistics(self) -> None:
+        """Copy what forwards of the train net change in parameters (BatchNorm's averages) from rank 0 to every rank."""
+        net = self._solver.net
+        graph = net.graph
+        changed = {graph.params[n.params[i]].data for n in graph.nodes for i in n.layer.forward_updates()}
+        steps = [self._broadcast_step(p) for p in net.run_graph.learnable if p.data in changed]
+        if steps:
+            net.run_steps("broadcast of statistics", steps)
+
     def check(self) -> None:
         """Raise LostRank where results on the device may come of a sum that failed; never after `close`, when all ranks
         had finished. May be called from any thread."""
@@ -134,6 +159,17 @@ class DataParallel:
     def abort(self) -> None:
         """Close the connections at once, so that the other ranks notice."""
         self._communicator.abort()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Hold the result of a ticket that was read."""
+
+    value: int
+
+    def read(self) -> int:
+        """Return it."""
+        return self.value
 
 
 def _drop_recordings(net: weakref.ref[Net]) -> None:

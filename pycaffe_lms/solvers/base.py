@@ -37,8 +37,8 @@ from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from . import debug, loss_watch, settings
 from .autotune import Autotune
-from .display import TrainingDisplay, log_outputs, number, output_elements
-from .events import Done, Evaluation, Observer, Output, Start
+from .display import TrainingDisplay, log_outputs, number
+from .events import Done, Evaluation, Observer, Start
 from .lms_log import IterationLog
 from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
@@ -47,6 +47,7 @@ from .rules import Rule
 from .sharing import Shares, Sharing
 from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
+from .testing import Test, why_alone
 from .updates import Updates
 from .virtual_ranks import VirtualRanks
 
@@ -62,6 +63,12 @@ class Ranks(Protocol):
         """Return whether all ranks stop (or do `what`) after this iteration, since one of them wished to some
         iterations ago. Every rank asks once per iteration. Raises LostRank where another rank is gone."""
 
+    def largest(self, values: Sequence[int]) -> list[int]:
+        """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""
+
+    def copy_statistics(self) -> None:
+        """Copy what forwards of the train net change in parameters (BatchNorm's averages) from rank 0 to every rank."""
+
     def check(self) -> None:
         """Raise LostRank where results on the device may come of gradients that were not summed over all ranks. May be
         called from any thread."""
@@ -76,7 +83,7 @@ class Solver(Uncopied):
         device, lms: where and how the nets run; all of them share one Runtime.
         action: polled once per iteration and test batch; returns NONE, STOP or SNAPSHOT (signal handlers).
         solver_count, solver_rank: number of solvers that train together, and which of them this is. Only rank 0
-            displays, tests and writes snapshots by itself.
+            displays and writes snapshots by itself; tests are divided among ranks (`testing.py`).
         virtual_ranks: train as so many ranks, of which each of the `solver_count` solvers computes an equal share, one
             after the other: a power of two. Any number of solvers that divides it gives the same bits. None: as many
             ranks as solvers.
@@ -131,6 +138,8 @@ class Solver(Uncopied):
         self._action = action or (lambda: NONE)
         self._stop = self._nan = self._wants_stop = False
         self._end = 0
+        self._testers: Ranks | None = None  # set while all ranks test together
+        self._tested_alone = set[int]()  # test nets of which it was logged
         self.asks_loss = False  # set while something reads `mean_loss` after every iteration of `step`
         self._display = TrainingDisplay(param, self.is_root)
         lines = lines or Lines()
@@ -220,6 +229,8 @@ class Solver(Uncopied):
             raise
         self._gather_history()  # on all ranks, since the root may snapshot below
         if not self.is_root:
+            if self.ranks is not None and not self._stop and p.test_interval and self.iter % p.test_interval == 0:
+                self._test_together()
             self._tell_done(None)
             return
         if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
@@ -237,7 +248,7 @@ class Solver(Uncopied):
             self._note_pass()
             self.heed_losses()
         if p.test_interval and self.iter % p.test_interval == 0:
-            self.test_all()
+            self._test_together()
         self._tell_done(loss)
         _log.info("Optimization Done.")
 
@@ -269,13 +280,12 @@ class Solver(Uncopied):
     def _loop(self, end: int) -> None:
         p = self.param
         while self.iter < end:
-            due = p.test_interval and self.iter % p.test_interval == 0
-            due = due and (self.iter > 0 or p.test_initialization)
+            due = p.test_interval and self.iter % p.test_interval == 0 and (self.iter > 0 or p.test_initialization)
             if due and self.snapshots.keeps_best:
                 self._gather_history()
-            if due and self.is_root:
+            if due and (self.is_root or self.ranks is not None):
                 self.heed_losses()
-                self.test_all()
+                self._test_together()
                 if self._stop:
                     return
             for on_start, _ in self.callbacks:
@@ -457,51 +467,65 @@ class Solver(Uncopied):
         self.lms_log.reset()
 
     # -- tests --------------------------------------------------------------------------------------------
+    def _test_together(self) -> None:
+        """Call `test_all` on every rank at once: the ranks divide the batches of the tests among them."""
+        self._testers = self.ranks
+        try:
+            self.test_all()
+        finally:
+            self._testers = None
+
     def test_all(self) -> None:
         """Test every test net; stop between batches when asked to."""
         for i in range(len(self.test_nets)):
-            if self._wants_stop:
+            if self._wants_stop and self._testers is None:
                 return
-            self.test(i)
+            self.test(i)  # with other ranks, which may not know of a wish to stop yet
 
     def test(self, i: int = 0) -> list[tuple[str, float]]:
-        """Test net i over test_iter[i] batches; log and return (name, mean) of every output element."""
-        _log.info("Iteration %d, Testing net (#%d)", self.iter, i)
-        net, batches = self.test_nets[i], self.param.test_iter[i]
+        """Test net i over test_iter[i] batches; log and return (name, mean) of every output element.
+
+        Called by the training loop of several ranks, they divide the batches among them, if the net allows that. Others
+        than the root log nothing then, and of a net that does not allow it they return nothing.
+        """
+        net, batches, ranks = self.test_nets[i], self.param.test_iter[i], self._testers
+        why = None if ranks is None else why_alone(net)
+        if why is not None and not self.is_root:
+            return []
+        said = _log.info if self.is_root else _log.debug
+        said("Iteration %d, Testing net (#%d)", self.iter, i)
+        if why is not None and i not in self._tested_alone:
+            self._tested_alone.add(i)
+            said("Test net (#%d) runs on rank 0 alone: %s.", i, why)
+        if ranks is not None and why is None:
+            ranks.copy_statistics()
         net.share_with(self.net)
-        totals: list[Output] = []
-        loss = 0.0
-        for batch in range(batches):
-            action = self._action()
-            if action == SNAPSHOT and self.shares is not None:
-                self._wants_snapshot = True  # the other ranks must take part
-            elif action == SNAPSHOT:
-                self.snapshots.due()
-            elif action == STOP:
-                self._stop, self._wants_stop = self.ranks is None, True
-                _log.info("Test interrupted.")
-                return []
-            if self.param.debug_info:
-                debug.forward(net, show=True)
-            else:
-                net.test_forward()
-            loss += net.loss() if self.param.test_compute_loss else 0.0
-            found = list(output_elements(net))
-            if self.nan != loss_watch.IGNORE:
-                self._test_losses[i].warn_of_batch(found, f"iteration {self.iter}, batch {batch} of test net #{i}")
-            for k, output in enumerate(found):
-                if k == len(totals):
-                    totals.append(output._replace(value=0.0))
-                totals[k] = output._replace(value=totals[k].value + output.value)
+        scores = Test(self, net, self._test_losses[i], ranks if why is None else None).run(batches)
+        if scores is None:
+            self._stop, self._wants_stop = self.ranks is None, True
+            said("Test interrupted.")
+            return []
+        loss = scores.loss
         if self.param.test_compute_loss:
-            _log.info("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
-        means = tuple(total._replace(value=total.value / batches) for total in totals)
-        log_outputs("Test", means)
+            said("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
+        means = tuple(total._replace(value=total.value / batches) for total in scores.totals)
+        if self.is_root:
+            log_outputs("Test", means)
         mean_loss = loss / batches if self.param.test_compute_loss and batches > 0 else None
         for observer in self.observers:
             observer.on_test(Evaluation(self.iter, i, means, mean_loss, batches))
-        self.snapshots.tested(i, means)
+        if self.is_root:
+            self.snapshots.tested(i, means)
         return [(output.name, output.value) for output in means]
+
+    def test_stops(self) -> bool:
+        """Return whether a test must stop before its next batch; write a snapshot where one is asked for."""
+        action = self._action()
+        if action == SNAPSHOT and self.shares is not None:
+            self._wants_snapshot = True  # the other ranks must take part
+        elif action == SNAPSHOT:
+            self.snapshots.due()
+        return action == STOP or self._wants_stop
 
     # -- losses that are not finite -------------------------------------------------------------------------
     def _note_pass(self) -> None:

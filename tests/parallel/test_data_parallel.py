@@ -258,7 +258,7 @@ def test_backward_by_hand_and_apply_update(tmp_path):
     assert in_threads(2, work) == expected
 
 
-def test_the_root_alone_displays_tests_and_writes(tmp_path, caplog):
+def test_the_root_alone_displays_and_writes(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     text = solver_text(
         GAUSSIAN + LAYERS,
@@ -282,7 +282,8 @@ def test_the_root_alone_displays_tests_and_writes(tmp_path, caplog):
         parallel.close()
         return len(tested), wrote, solver.iter
 
-    assert in_threads(2, work) == [(3, [2, 4, 5], 5), (0, [], 5)]
+    assert in_threads(2, work) == [(3, [2, 4, 5], 5), (3, [], 5)]  # ranks divide the batches of each test
+    assert sum("Testing net" in m for m in messages(caplog)) == 3
     assert sum(m.startswith("Iteration 3 ") for m in messages(caplog)) == 1
 
 

@@ -32,6 +32,7 @@ class Prefetcher:
         self._produce = produce
         self._depth, self._ahead = depth, ahead
         self._failed: tuple[BaseException, Any] | None = None  # what `next` raised, and where in `produce`
+        self.step = 1
         self._start(start)
 
     @property
@@ -54,7 +55,7 @@ class Prefetcher:
             if queue.results:
                 result = queue.results.popleft()
                 queue.changed.notify_all()
-                self._position += 1
+                self._position += self.step
                 return result
             if self._failed is None:
                 assert queue.error is not None  # otherwise the loop above had not ended
@@ -63,9 +64,13 @@ class Prefetcher:
             error, traceback = self._failed
             raise error.with_traceback(traceback)
 
-    def seek(self, batch: int) -> None:
-        """Drop what is queued and continue from `batch`, also after an error or `close`."""
+    def seek(self, batch: int, step: int = 1, *, ahead: bool | None = None) -> None:
+        """Drop what is queued and continue with `batch`, `batch + step`, ..., also after an error or `close`.
+
+        ahead: as of the constructor, from now on; None: as before.
+        """
         self.close()
+        self.step, self._ahead = step, self._ahead if ahead is None else ahead
         self._start(batch)
 
     def close(self) -> None:
@@ -86,7 +91,7 @@ class Prefetcher:
         self._queue = _Queue(self._depth)
         # The thread refers to the queue but not to this object, so that garbage collection of the latter can stop it.
         self._thread = threading.Thread(
-            target=_run, args=(self._queue, self._produce, batch), name=f"prefetch-{batch}", daemon=True
+            target=_run, args=(self._queue, self._produce, batch, self.step), name=f"prefetch-{batch}", daemon=True
         )
         if self._ahead:
             self._thread.start()
@@ -105,7 +110,7 @@ class _Queue:
         self.traceback: Any = None
 
 
-def _run(queue: _Queue, produce: Callable[[int], Any], batch: int) -> None:
+def _run(queue: _Queue, produce: Callable[[int], Any], batch: int, step: int) -> None:
     while True:
         with queue.changed:
             queue.changed.wait_for(lambda: queue.stopped or len(queue.results) < queue.depth)
@@ -124,7 +129,7 @@ def _run(queue: _Queue, produce: Callable[[int], Any], batch: int) -> None:
             queue.results.append(result)
             queue.changed.notify_all()
         del result  # else this frame would keep the batch alive
-        batch += 1
+        batch += step
 
 
 def _stop(queue: _Queue, thread: threading.Thread) -> None:

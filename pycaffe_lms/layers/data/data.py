@@ -119,15 +119,26 @@ class DataLayer(Layer):
 
     def state(self) -> dict[str, int]:
         """Return the number of batches used and the seed of the random transforms."""
-        return {"batches": self._prefetcher.position - (self._next is not None), "seed": self._seed}
+        unused = 0 if self._next is None else self._prefetcher.step
+        return {"batches": self._prefetcher.position - unused, "seed": self._seed}
 
     def set_state(self, state: dict[str, int]) -> None:
+        self._seek(state, 1, self.context.reads_ahead)
+
+    def counter(self) -> str:
+        return "batches"
+
+    def jump(self, state: dict[str, int], every: int) -> None:
+        if self.state() != state or self._prefetcher.step != every:
+            self._seek(state, every, ahead=False)
+
+    def _seek(self, state: dict[str, int], step: int, ahead: bool) -> None:
         self._next = None
         if state.get("seed", self._seed) != self._seed:
             _close(self._batches, self._prefetcher)
             self._seed = state["seed"]
             self._open()
-        self._prefetcher.seek(state["batches"])
+        self._prefetcher.seek(state["batches"], step, ahead=ahead)
 
     def turn_to(self, rank: int, seed: int) -> None:
         """Read the batches of another virtual rank. Each has a reader of its own, which goes on preparing batches."""

@@ -77,6 +77,7 @@ class HDF5OutputLayer(Layer):
         no_backward=None,
         backward_reads=Reads.NONE,
         ignores_force_backward=frozenset({0, 1}),
+        tests_alone=True,
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:

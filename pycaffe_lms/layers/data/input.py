@@ -29,6 +29,7 @@ class InputLayer(Layer):
         tops=at_least(1),
         runs_on=Runs.NOWHERE,
         is_net_input=True,
+        tests_alone=True,
         no_backward=None,
         backward_reads=Reads.NONE,
     )
@@ -119,6 +120,9 @@ class DummyDataLayer(Layer):
 
     def set_state(self, state: dict[str, int]) -> None:
         self.seed, self.draws = state["seed"], state["draws"]
+
+    def counter(self) -> str:
+        return "draws"
 
 
 @register_layer("Parameter")

@@ -1,0 +1,144 @@
+"""Runs the tests of a solver: forwards over test_iter batches, and the means of the outputs.
+
+Of N ranks, rank r runs the batches r, r + N, ... of a test with the values of rank 0, and each adds up the outputs
+of all batches in their order, so that means equal those of rank 0 alone to the bit. `why_alone` says which test nets
+cannot be divided so; those rank 0 runs alone while the others wait in their next sum, as in Caffe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..layers.base import Layer
+from . import debug, loss_watch
+from .display import output_elements
+from .events import Output
+
+if TYPE_CHECKING:
+    from ..net.net import Net
+    from .base import Ranks, Solver
+    from .loss_watch import LossWatch
+
+_INTERRUPT = 1 << 32  # beside a number of outputs
+_ABSENT = -(1 << 63)  # below the bits of any number
+_HALF = 1 << 32
+
+
+class Scores(NamedTuple):
+    """Hold the sums of a test over its batches: of every output element, and of the losses."""
+
+    totals: list[Output]
+    loss: float
+
+
+def why_alone(net: Net) -> str | None:
+    """Return why the batches of a test cannot be divided among ranks; None: they can."""
+    for node in net.graph.nodes:
+        layer = node.layer
+        if layer.declares.tests_alone or layer.forward_updates() or layer.counter() is None:
+            return f'layer "{layer.name}" ({layer.param.type}) must run every batch, in order'
+    if net.recurrent_states.shapes():
+        return "its layers carry values from one batch to the next"
+    return None
+
+
+class Test:
+    """Run one test of a solver.
+
+    Args:
+        net: a test net, with the weights of the train net.
+        ranks: those that divide the batches; every one of them must run the test. None: this process runs all.
+    """
+
+    def __init__(self, solver: Solver, net: Net, losses: LossWatch, ranks: Ranks | None):
+        self._solver, self._net, self._losses, self._ranks = solver, net, losses, ranks
+        self._counting = [node.layer for node in net.graph.nodes if node.layer.counter()]
+        self._wants_loss = solver.param.test_compute_loss
+        self._scores = Scores([], 0.0)
+
+    def run(self, batches: int) -> Scores | None:
+        """Return the sums over `batches` batches; None: the solver was asked to stop."""
+        if self._ranks is None:
+            for batch in range(batches):
+                if self._solver.test_stops():
+                    return None
+                self._add(*self._forward(batch))
+            return self._scores
+        count, rank = self._solver.solver_count, self._solver.solver_rank
+        begun = self._agreed_states(self._ranks)
+        for first in range(0, batches, count):
+            mine = first + rank
+            stop, found, loss = self._solver.test_stops(), list[Output](), 0.0
+            if not stop and mine < batches:
+                for layer, state in zip(self._counting, begun, strict=True):
+                    layer.jump(_ahead(layer, state, mine), count)
+                found, loss = self._forward(mine)
+            if not self._add_round(self._ranks, stop, found, loss, min(count, batches - first)):
+                return None
+        for layer, state in zip(self._counting, begun, strict=True):
+            layer.jump(_ahead(layer, state, batches), 1)
+        return self._scores
+
+    def _forward(self, batch: int) -> tuple[list[Output], float]:
+        """Return the outputs and the loss of a batch."""
+        solver, net = self._solver, self._net
+        if solver.param.debug_info:
+            debug.forward(net, show=True)
+        else:
+            net.test_forward()
+        loss = net.loss() if self._wants_loss else 0.0
+        found = list(output_elements(net))
+        if solver.nan != loss_watch.IGNORE:
+            i = list(solver.test_nets).index(net)
+            self._losses.warn_of_batch(found, f"iteration {solver.iter}, batch {batch} of test net #{i}")
+        return found, loss
+
+    def _add(self, found: Sequence[Output], loss: float) -> None:
+        """Add the outputs of the next batch."""
+        totals = self._scores.totals
+        for k, output in enumerate(found):
+            if k == len(totals):
+                totals.append(output._replace(value=0.0))
+            totals[k] = output._replace(value=totals[k].value + output.value)
+        self._scores = Scores(totals, self._scores.loss + loss)
+
+    # -- several ranks -----------------------------------------------------------------------------------------------
+    def _agreed_states(self, ranks: Ranks) -> list[dict[str, int]]:
+        """Return where the layers stand on rank 0, for each of `_counting`."""
+        mine = [number for layer in self._counting for number in layer.state().values()]
+        halves = [half for number in mine for half in divmod(number, _HALF)]
+        root = self._solver.is_root
+        theirs = ranks.largest([half if root else _ABSENT for half in halves])
+        numbers = iter(high * _HALF + low for high, low in zip(theirs[::2], theirs[1::2], strict=True))
+        return [{key: next(numbers) for key in layer.state()} for layer in self._counting]
+
+    def _add_round(self, ranks: Ranks, stop: bool, found: list[Output], loss: float, count: int) -> bool:
+        """Add the batches that `count` ranks have run, in their order. Return False where a rank was asked to stop."""
+        (width,) = ranks.largest([_INTERRUPT if stop else len(found)])
+        if width >= _INTERRUPT:
+            return False
+        values = np.array([loss, *(output.value for output in found)], np.float64)
+        bits = np.full((count, 1 + width), _ABSENT, np.int64)
+        if self._solver.solver_rank < count:
+            bits[self._solver.solver_rank, : len(values)] = values.view(np.int64)
+        every = np.array(ranks.largest(bits.reshape(-1).tolist()), np.int64).reshape(bits.shape).view(np.float64)
+        named = found or self._scores.totals or _outputs(self._net)
+        named = [*named, *named[-1:] * (width - len(named))]
+        for row in every.tolist():
+            self._add([output._replace(value=value) for output, value in zip(named, row[1:], strict=True)], row[0])
+        return True
+
+
+def _outputs(net: Net) -> list[Output]:
+    """Return the output elements of a net that has not run."""
+    weights = {name: net.graph.values[net.graph.last[name]].loss_weight for name in net.outputs}
+    return [Output(name, 0.0, weight) for name, weight in weights.items() for _ in range(net.blobs[name].count)]
+
+
+def _ahead(layer: Layer, state: dict[str, int], forwards: int) -> dict[str, int]:
+    """Return a layer's state after some more forwards."""
+    key = layer.counter() or ""
+    return state | {key: state[key] + forwards}
