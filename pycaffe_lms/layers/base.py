@@ -328,7 +328,7 @@ class Layer:
         return {}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned; "records" may be missing, in snapshots of before there was one."""
 
     def turn_to(self, rank: int, seed: int) -> None:
         """Go on as this layer of another virtual rank, from where that one stood. seed: of its random numbers."""
@@ -339,11 +339,14 @@ class Layer:
         if state:
             self.set_state(self._elsewhere.get(rank, first))
 
-    def counter(self) -> str | None:
-        """Return the key in `state` to which every forward adds 1, changing nothing else in it.
+    @property
+    def seed_of_root(self) -> bool:
+        """Return whether the ranks of a training must all have the seed of rank 0, to divide one order of records."""
+        return False
 
-        "": forwards change nothing there; None: they may change anything."""
-        return None if self.state() else ""
+    def after(self, state: dict[str, int], forwards: int) -> dict[str, int] | None:
+        """Return what `state` will be after some more forwards; None: that cannot be told."""
+        return None if state else state
 
     def jump(self, state: dict[str, int], every: int) -> None:
         """Continue from `state`; of the forwards from there on only every `every`-th will run here, beginning with the

@@ -50,8 +50,9 @@ class RandomLayer(Layer):
         if self.random:
             owner.seed, owner.draws = state["seed"], state["draws"]
 
-    def counter(self) -> str:
-        return "draws" if any(s.lives is Lives.STEP_SCALAR for s in self.scratches.values()) else ""
+    def after(self, state: dict[str, int], forwards: int) -> dict[str, int]:
+        counts = any(s.lives is Lives.STEP_SCALAR for s in self.scratches.values())
+        return state | ({"draws": state["draws"] + forwards} if counts else {})
 
 
 class Masked(Layer):

@@ -19,12 +19,14 @@ from ..net.program.scatter_reduction import ScatterReduction
 from ..net.program.tree_reduction import TreeReduction
 
 if TYPE_CHECKING:
+    from ..layers.base import Layer
     from ..net.build.graph import Param
     from ..net.net import Net
     from ..solvers.base import Solver
     from .communicator import Communicator, Ticket
 
 IN_FLIGHT = 4  # exchanges of numbers
+_HALF = 1 << 32
 LAG = 2  # iterations: how far a rank may be ahead of the slowest, and after how many a wish to stop is obeyed
 
 
@@ -54,7 +56,8 @@ class DataParallel:
         weakref.finalize(self, _drop_recordings, weakref.ref(solver.net))
 
     def bcast(self) -> None:
-        """Copy the parameters of rank 0 to every rank. Histories are not copied: restore every rank from the snapshot.
+        """Copy the parameters of rank 0 to every rank. Data layers that divide one shuffled order get its
+        seed. Histories are not copied: restore every rank from the snapshot.
 
         Raises GraphError where the ranks' nets differ, LostRank where another rank is gone."""
         net = self._solver.net
@@ -67,8 +70,19 @@ class DataParallel:
                 f'net "{net.name}": the ranks train different nets', fix="give every rank the same solver and net"
             ).at(file=net.file)
         net.run_steps("broadcast", [self._broadcast_step(p) for p in net.run_graph.learnable])
+        layers = [node.layer for node in net.graph.nodes if node.layer.seed_of_root]
+        for layer, state in zip(layers, self.states_of_root(layers), strict=True):
+            layer.set_state(layer.state() | {"seed": state["seed"]})
         if self._solver.virtual is not None:
             self._solver.virtual.begin_anew()
+
+    def states_of_root(self, layers: Sequence[Layer]) -> list[dict[str, int]]:
+        """Return what `Layer.state` of these layers returns on rank 0."""
+        numbers = [number for layer in layers for number in layer.state().values()]
+        halves = [half for number in numbers for half in divmod(number, _HALF)]
+        theirs = self.largest(halves if self._solver.is_root else [-1] * len(halves))
+        found = iter(high * _HALF + low for high, low in zip(theirs[::2], theirs[1::2], strict=True))
+        return [{key: next(found) for key in layer.state()} for layer in layers]
 
     def _broadcast_step(self, param: Param) -> HostedStep:
         net = self._solver.net

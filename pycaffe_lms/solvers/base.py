@@ -24,6 +24,7 @@ from ..backend.device import Device
 from ..blob import Blob
 from ..errors import NonFiniteLoss, SnapshotError, UsageError
 from ..formats.prototxt.parser import Lines
+from ..layers.base import Layer
 from ..lms.config import LMSConfig
 from ..lms.runtime.runtime import Runtime
 from ..net import weights
@@ -65,6 +66,9 @@ class Ranks(Protocol):
 
     def largest(self, values: Sequence[int]) -> list[int]:
         """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""
+
+    def states_of_root(self, layers: Sequence[Layer]) -> list[dict[str, int]]:
+        """Return what `Layer.state` of these layers returns on rank 0."""
 
     def copy_statistics(self) -> None:
         """Copy what forwards of the train net change in parameters (BatchNorm's averages) from rank 0 to every rank."""

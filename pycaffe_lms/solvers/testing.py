@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _INTERRUPT = 1 << 32  # beside a number of outputs
 _ABSENT = -(1 << 63)  # below the bits of any number
-_HALF = 1 << 32
 
 
 class Scores(NamedTuple):
@@ -38,7 +37,7 @@ def why_alone(net: Net) -> str | None:
     """Return why the batches of a test cannot be divided among ranks; None: they can."""
     for node in net.graph.nodes:
         layer = node.layer
-        if layer.declares.tests_alone or layer.forward_updates() or layer.counter() is None:
+        if layer.declares.tests_alone or layer.forward_updates() or layer.after(layer.state(), 1) is None:
             return f'layer "{layer.name}" ({layer.param.type}) must run every batch, in order'
     if net.recurrent_states.shapes():
         return "its layers carry values from one batch to the next"
@@ -55,7 +54,7 @@ class Test:
 
     def __init__(self, solver: Solver, net: Net, losses: LossWatch, ranks: Ranks | None):
         self._solver, self._net, self._losses, self._ranks = solver, net, losses, ranks
-        self._counting = [node.layer for node in net.graph.nodes if node.layer.counter()]
+        self._counting = [node.layer for node in net.graph.nodes if _counts(node.layer)]
         self._wants_loss = solver.param.test_compute_loss
         self._scores = Scores([], 0.0)
 
@@ -68,7 +67,7 @@ class Test:
                 self._add(*self._forward(batch))
             return self._scores
         count, rank = self._solver.solver_count, self._solver.solver_rank
-        begun = self._agreed_states(self._ranks)
+        begun = self._ranks.states_of_root(self._counting)
         for first in range(0, batches, count):
             mine = first + rank
             stop, found, loss = self._solver.test_stops(), list[Output](), 0.0
@@ -106,15 +105,6 @@ class Test:
         self._scores = Scores(totals, self._scores.loss + loss)
 
     # -- several ranks -----------------------------------------------------------------------------------------------
-    def _agreed_states(self, ranks: Ranks) -> list[dict[str, int]]:
-        """Return where the layers stand on rank 0, for each of `_counting`."""
-        mine = [number for layer in self._counting for number in layer.state().values()]
-        halves = [half for number in mine for half in divmod(number, _HALF)]
-        root = self._solver.is_root
-        theirs = ranks.largest([half if root else _ABSENT for half in halves])
-        numbers = iter(high * _HALF + low for high, low in zip(theirs[::2], theirs[1::2], strict=True))
-        return [{key: next(numbers) for key in layer.state()} for layer in self._counting]
-
     def _add_round(self, ranks: Ranks, stop: bool, found: list[Output], loss: float, count: int) -> bool:
         """Add the batches that `count` ranks have run, in their order. Return False where a rank was asked to stop."""
         (width,) = ranks.largest([_INTERRUPT if stop else len(found)])
@@ -138,7 +128,13 @@ def _outputs(net: Net) -> list[Output]:
     return [Output(name, 0.0, weight) for name, weight in weights.items() for _ in range(net.blobs[name].count)]
 
 
+def _counts(layer: Layer) -> bool:
+    """Return whether forwards change where a layer stands."""
+    return layer.after(layer.state(), 1) != layer.state()
+
+
 def _ahead(layer: Layer, state: dict[str, int], forwards: int) -> dict[str, int]:
     """Return a layer's state after some more forwards."""
-    key = layer.counter() or ""
-    return state | {key: state[key] + forwards}
+    found = layer.after(state, forwards)
+    assert found is not None, "`why_alone` has asked"
+    return found

@@ -64,7 +64,7 @@ def test_records_in_order_and_resuming(case, dtype, source):
         for expected in seen[2:]:
             for a, b in zip(second.forward([]), expected, strict=True):
                 np.testing.assert_array_equal(a, b)
-        assert second.layer.state() == first.layer.state() == {"batches": 6, "seed": 0}
+        assert second.layer.state() == first.layer.state() == {"batches": 6, "seed": 0, "records": 6 * size}
     finally:
         first.layer.close()
         second.layer.close()

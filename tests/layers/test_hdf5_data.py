@@ -50,7 +50,7 @@ def test_rows_come_together_and_resume(case, dtype, source):
             assert x.dtype == y.dtype == dtype and [x.shape, y.shape] == first.top_shapes
             np.testing.assert_array_equal(x, np.broadcast_to(y[:, None, None], x.shape))
         state = first.layer.state()
-        assert state == {"batches": 7, "seed": 0}
+        assert state == {"batches": 7, "seed": 0, "records": 7 * first.top_shapes[0][0]}
         second.layer.set_state({"batches": 3, "seed": 0})
         for expected in seen[3:]:
             for a, b in zip(second.forward([]), expected, strict=True):

@@ -55,7 +55,7 @@ def test_pictures_go_with_their_labels_and_resume(case, dtype, source):
                 data, np.broadcast_to((10 * label[:, None, None, None] - mean) * scale, data.shape)
             )
         state = first.layer.state()
-        assert state == {"batches": 5, "seed": 0}
+        assert state == {"batches": 5, "seed": 0, "records": 5 * first.top_shapes[1][0]}
         second.layer.set_state({"batches": 2, "seed": 0})
         for data, label in seen[2:]:
             again = second.forward([])

@@ -64,7 +64,12 @@ def run(text: str, count: int, place) -> list:
         solver.observers.append(_Watcher(found))
         parallel = joined(solver, path) if count > 1 else None
         solver.solve()
-        states = [node.layer.state() for net in solver.test_nets for node in net.graph.nodes if node.layer.counter()]
+        states = [
+            node.layer.state()
+            for net in solver.test_nets
+            for node in net.graph.nodes
+            if "batches" in node.layer.state()
+        ]
         weights = bits(solver)
         if parallel is not None:
             parallel.close()

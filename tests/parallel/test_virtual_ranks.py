@@ -229,8 +229,10 @@ def test_numbers_that_cannot_be_shared(tmp_path):
     with pytest.raises(UsageError, match="-virtual_ranks 4 cannot be divided among 3 ranks"):
         rank_solver(text_of(tmp_path), 0, 3, virtual_ranks=4)
 
+    text = text_of(tmp_path)
+
     def work(rank, path):
-        solver = rank_solver(text_of(tmp_path), rank, 2, virtual_ranks=(4, 8)[rank])
+        solver = rank_solver(text, rank, 2, virtual_ranks=(4, 8)[rank])
         with pytest.raises(GraphError, match="the ranks train different nets"):
             joined(solver, path)
 
@@ -238,8 +240,10 @@ def test_numbers_that_cannot_be_shared(tmp_path):
 
 
 def test_a_backward_by_hand_has_no_mean(tmp_path):
+    text = text_of(tmp_path)
+
     def work(rank, path, total):
-        solver = rank_solver(text_of(tmp_path), rank, 2, virtual_ranks=total)
+        solver = rank_solver(text, rank, 2, virtual_ranks=total)
         parallel = joined(solver, path)
         solver.net.forward()
         if total == 4:

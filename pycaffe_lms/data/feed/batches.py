@@ -26,6 +26,9 @@ class DatumBatches:
     Records are numbered in key order, and from the first again after the last. Batch b of B items has the records
     b*B to b*B + B - 1. In TRAIN with `ranks` processes, record k goes to rank k % ranks; in TEST every rank reads all.
 
+    Attributes:
+        first: the record with which batch 0 would begin. stride: records of a batch of all ranks together.
+
     Args:
         source, backend: as `open_database`.
         dtype: of data and labels, float32 or float64.
@@ -54,6 +57,7 @@ class DatumBatches:
         self._seed = seed
         self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
         self._stream = rank
+        self.first, self.stride = 0, batch_size * self._ranks
         self._database = open_database(source, backend)
         try:
             self._item_shape = self._first_shape()
@@ -98,7 +102,7 @@ class DatumBatches:
 
     def _record(self, index: int) -> tuple[bytes, bytes]:
         """Return key and value of this rank's record number `index` since the start."""
-        self._database.seek(index * self._ranks + self._rank)
+        self._database.seek(self.first + index * self._ranks + self._rank)
         return self._database.next()
 
     def _decode(self, key: bytes, record: bytes) -> tuple[Datum, np.ndarray, Where]:

@@ -50,6 +50,9 @@ class HDF5Batches:
     order of files, and of the rows within each. Row k goes to rank k % ranks. One file at a time is in memory, as
     floats.
 
+    Attributes:
+        first: the row with which batch 0 would begin. stride: rows of a batch of all ranks together.
+
     Args:
         names: of the datasets; all have one row per item, and the same row shape in every file.
         seed: determines, with epoch and file, every order, so that a resumed run need not draw those before.
@@ -73,6 +76,7 @@ class HDF5Batches:
         self._shuffle = shuffle
         self._dtype = np.dtype(dtype)
         self._rank, self._ranks = rank, ranks
+        self.first, self.stride = 0, batch_size * ranks
         self._seed = seed
         self._source = source
         self._paths = read_file_list(source)
@@ -117,7 +121,7 @@ class HDF5Batches:
         Raises: DataError, naming the file.
         """
         out = [np.empty(shape, self._dtype) for shape in self.shapes]
-        place = (batch * self._batch_size + np.arange(self._batch_size)) * self._ranks + self._rank
+        place = self.first + (batch * self._batch_size + np.arange(self._batch_size)) * self._ranks + self._rank
         done = 0
         while done < self._batch_size:
             epoch, first = divmod(int(place[done]), self._total)

@@ -76,6 +76,9 @@ class ImageBatches:
     Pictures are numbered in the list's order, and from the first again after the last; with `shuffle`, every epoch has
     its own order.
 
+    Attributes:
+        first: the picture with which batch 0 would begin. stride: pictures of a batch.
+
     Args:
         transformer: applied after decoding and resizing.
         is_color: 3 channels (blue, green, red), else 1.
@@ -114,6 +117,7 @@ class ImageBatches:
         self._shuffle = shuffle
         self._dtype = np.dtype(dtype)
         self._stream = rank
+        self.first, self.stride = 0, batch_size
         self._seed = seed
         self._order: tuple[int, np.ndarray] | None = None  # (epoch, indices) used last
         self._skip = int(batch_rng(seed, 0, _SKIP_STREAM + rank).integers(2**32)) % rand_skip if rand_skip else 0
@@ -135,7 +139,7 @@ class ImageBatches:
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
-        indices = [self.index(batch * self._batch_size + item) for item in range(self._batch_size)]
+        indices = [self.index(self.first + batch * self._batch_size + item) for item in range(self._batch_size)]
         return transformed_batch(
             self._transformer,
             lambda item: self._read(indices[item]),

@@ -28,8 +28,8 @@ class DataLayer(Layer):
 
     Top 0: (batch_size, channels, height, width) after transform_param. Top 1 (optional): labels, (batch_size).
     In a TRAIN net rank k % solver_count gets record k. Random crops and mirrors depend only on the layer's seed and the
-    batch's number, so a resumed run gets the same batches as an uninterrupted one. data_param.prefetch batches are
-    prepared ahead.
+    batch's number, so a resumed run gets the same batches as an uninterrupted one. On another number of ranks, or with
+    another batch_size, it goes on with the next record. data_param.prefetch batches are prepared ahead.
     Raises: DataError for a missing or damaged database (with the key); LayerParamError without source or batch_size.
     """
 
@@ -118,15 +118,23 @@ class DataLayer(Layer):
             np.copyto(top, values)
 
     def state(self) -> dict[str, int]:
-        """Return the number of batches used and the seed of the random transforms."""
-        unused = 0 if self._next is None else self._prefetcher.step
-        return {"batches": self._prefetcher.position - unused, "seed": self._seed}
+        """Return the number of batches used, the seed of the random transforms, and the number of records that all
+        ranks together have used: it says where another number of ranks, or another batch size, goes on."""
+        batches = self._prefetcher.position - (0 if self._next is None else self._prefetcher.step)
+        found = {"batches": batches, "seed": self._seed}
+        return found | ({"records": self._batches.first + batches * self._stride} if self._stride else {})
 
     def set_state(self, state: dict[str, int]) -> None:
         self._seek(state, 1, self.context.reads_ahead)
 
-    def counter(self) -> str:
-        return "batches"
+    @property
+    def _stride(self) -> int:
+        """Return how many records a batch of all ranks has; 0: they are drawn at random, not counted."""
+        return int(getattr(self._batches, "stride", 0))
+
+    def after(self, state: dict[str, int], forwards: int) -> dict[str, int]:
+        steps = {"batches": 1, "records": self._stride}
+        return state | {key: state[key] + forwards * n for key, n in steps.items() if key in state}
 
     def jump(self, state: dict[str, int], every: int) -> None:
         if self.state() != state or self._prefetcher.step != every:
@@ -134,14 +142,19 @@ class DataLayer(Layer):
 
     def _seek(self, state: dict[str, int], step: int, ahead: bool) -> None:
         self._next = None
+        self._prefetcher.close()
         if state.get("seed", self._seed) != self._seed:
-            _close(self._batches, self._prefetcher)
+            self._batches.close()
             self._seed = state["seed"]
             self._open()
+            self._prefetcher.close()
+        if self._stride and "records" in state:
+            self._batches.first = state["records"] - state["batches"] * self._stride
         self._prefetcher.seek(state["batches"], step, ahead=ahead)
 
     def turn_to(self, rank: int, seed: int) -> None:
         """Read the batches of another virtual rank. Each has a reader of its own, which goes on preparing batches."""
+        seed = self._seed if self.seed_of_root else seed
         self._readers[self.context.solver_rank] = {name: vars(self)[name] for name in self._reader}
         self.update_context(solver_rank=rank, seed=seed)
         if rank in self._readers:

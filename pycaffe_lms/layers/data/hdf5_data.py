@@ -22,7 +22,9 @@ class HDF5DataLayer(DataLayer):
     Tops: one per dataset, with its name, (batch_size, *shape of a row); integers become floats. Relative paths in the
     list start at the working directory. A batch may contain rows of two files. shuffle: every epoch has another order
     of files, and of rows within each; it depends only on the layer's seed and the epoch's number. In a TRAIN net rank
-    k % solver_count gets row k. data_param.prefetch batches (default 4) are prepared ahead; one file is in memory.
+    k % solver_count gets row k; all ranks have the order of rank 0. Resumed on another number of ranks, or with another
+    batch_size, a run goes on with the next row. data_param.prefetch batches (default 4) are prepared ahead; one file is
+    in memory.
     Raises: LayerParamError without source or batch_size, or with a transform_param, because this layer transforms
     nothing; DataError for a list or file that cannot be used; MissingDependency without h5py.
     """
@@ -57,6 +59,10 @@ class HDF5DataLayer(DataLayer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return self._shapes
+
+    @property
+    def seed_of_root(self) -> bool:
+        return bool(self.param.hdf5_data_param.shuffle)
 
 
 @register_layer("HDF5Output")

@@ -121,8 +121,8 @@ class DummyDataLayer(Layer):
     def set_state(self, state: dict[str, int]) -> None:
         self.seed, self.draws = state["seed"], state["draws"]
 
-    def counter(self) -> str:
-        return "draws"
+    def after(self, state: dict[str, int], forwards: int) -> dict[str, int]:
+        return state | {"draws": state["draws"] + forwards}
 
 
 @register_layer("Parameter")

@@ -150,8 +150,8 @@ def restore(solver: Solver, path: str) -> None:
         solver.spread_history(saved.history)
     for index in solver.virtual.each() if solver.virtual is not None else (0,):
         for layer, state in positions:
-            root = solver.is_root and index == 0
-            own = {} if root else {key: value for key, value in layer.state().items() if key == "seed"}
+            keeps = not (solver.is_root and index == 0) and not layer.seed_of_root
+            own = {key: value for key, value in layer.state().items() if key == "seed"} if keeps else {}
             layer.set_state(state | own)
     if solver.virtual is not None:
         solver.virtual.begin_anew()
@@ -219,7 +219,7 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
             if keys and state is None:
                 unknown.append(f"{node.name} ({name})")
             elif keys and state is not None:
-                if state.keys() != keys or min(state.values()) < 0:
+                if state.keys() | {"records"} & keys != keys or min(state.values()) < 0:
                     raise SnapshotError(
                         f"{state} does not say where the layer stood: it keeps {', '.join(keys)}, none negative",
                         fix="resume with the net that wrote the snapshot",
