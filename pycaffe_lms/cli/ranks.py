@@ -51,7 +51,7 @@ def add_timeout(p: argparse.ArgumentParser) -> None:
         default=TIMEOUT_S,
         metavar="SECONDS",
         help="with several GPUs or ranks: how long a rank waits for another before the run ends with an error that "
-        "names it; it must be longer than a test or a snapshot, which rank 0 makes alone",
+        "names it; it must be longer than a snapshot, or a test that cannot be divided, which rank 0 makes alone",
     )
 
 
