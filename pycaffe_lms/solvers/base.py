@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from ..backend import get_device
@@ -129,7 +128,6 @@ class Solver(Uncopied):
         self.sharing = Sharing(virtual_ranks, shard_history)
         self.sharing.check(solver_count)
         self.shares = Shares(solver_rank, solver_count) if shard_history and solver_count > 1 else None
-        self._gathered: tuple[int, list[np.ndarray]] | None = None  # iteration, whole histories
         self._wants_snapshot = False
         self.ranks: Ranks | None = None  # set where this is one of several that train together
         self.iter = 0
@@ -327,28 +325,14 @@ class Solver(Uncopied):
 
     def _gather_history(self) -> None:
         """Gather histories that are divided among the ranks, once in an iteration. All ranks call it."""
-        if self.shares is not None and (self._gathered is None or self._gathered[0] != self.iter):
-            self._gathered = self.iter, self.updates.gather_history(root=self.is_root)
-
-    def gathered_history(self) -> list[np.ndarray]:
-        """Return the whole histories that were gathered from all ranks after this iteration. Raises SnapshotError where
-        they were not."""
-        if self._gathered is None or self._gathered[0] != self.iter:
-            raise SnapshotError(
-                "parts of the histories are on other ranks (-shard_history)",
-                fix="call solver.snapshot() on every rank",
-            )
-        return self._gathered[1]
-
-    def spread_history(self, whole: Sequence[np.ndarray]) -> None:
-        """Set this rank's shares of histories, given whole in file order."""
-        self._gathered = None
-        self.updates.spread_history(whole)
+        if self.updates.divided is not None:
+            self.updates.divided.gather(self.iter)
 
     def _iterate(self) -> None:
         """Run the passes of one iteration, then the update."""
         updates, n, loss = self.updates, self.param.iter_size, 0.0
-        self._gathered = None
+        if updates.divided is not None:
+            updates.divided.forget()
         updates.follow_net()
         fused = updates.fused
         if fused:  # the counter of a multistep policy advances below, where it does in Caffe

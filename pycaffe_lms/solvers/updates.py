@@ -35,6 +35,7 @@ from .display import number
 from .rules import Rule
 from .sharing import Gathers, Shares
 from .slots import Histories, Slots
+from .snapshots.divided import DividedHistory
 from .virtual_ranks import VirtualRanks
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Updates:
             p for p in net.graph.learnable if p.lr_mult != 0 or any(piece.diff in reached for piece in pieces(p))
         ]
         self._histories = Histories(net, rule.slots, shares=shares)
+        self.divided = DividedHistory(net, self._histories, rule.slots, shares) if shares is not None else None
         self._squares: list[BufferId] = []  # buffers: sums of squares, and workspace for them
         self._numbers = net.memory.store.add(
             "solver.numbers", 8 * _NUMBERS
@@ -315,48 +317,6 @@ class Updates:
         return [
             kept.blob(p, slot) if here and kept.has(p) else p.shape for slot in range(self._rule.slots) for p in params
         ]
-
-    def gather_history(self, *, root: bool) -> list[np.ndarray]:
-        """Return whole histories in file order on the root, of which every rank has a share. All ranks must call it.
-        Values of gradients are lost."""
-        whole = []
-        for slot in range(self._rule.slots):
-            for p in self._net.graph.learnable:
-                if self._histories.has(p):
-                    self._move_share(p, slot, gather=True)
-                    gradient = self._net.own_blobs.of_param(p)
-                    whole += [gradient.read_diff().copy()] if root else []
-                elif root:
-                    whole.append(np.zeros(p.shape, self._net.dtype))
-        return whole
-
-    def spread_history(self, whole: Sequence[np.ndarray]) -> None:
-        """Set this rank's shares of the histories that `gather_history` returned. Values of gradients are lost."""
-        params = self._net.graph.learnable
-        for k, values in enumerate(whole):
-            param = params[k % len(params)]
-            if self._histories.has(param):
-                self._net.own_blobs.of_param(param).diff = values.reshape(param.shape)
-                self._move_share(param, k // len(params), gather=False)
-
-    def _move_share(self, param: Param, slot: int, *, gather: bool) -> None:
-        """Copy this rank's share of a history to its gradient's memory and gather the whole there, or copy it back."""
-        ((piece, slots),) = self._histories.pieces([param])
-        shares, (start, n), ops = self._shares, self._own(piece), ops_of(self._net.device)
-        assert shares is not None
-        read, written = (slots[slot], piece.diff) if gather else (piece.diff, slots[slot])
-        name = f"{'gather' if gather else 'spread'}:{self._net.run_graph.param_name(piece)}.history{slot}"
-
-        def run() -> None:
-            flat = _array(self._net, piece.diff, (count(piece.shape),), self._net.dtype)
-            if n:
-                own, kept = flat[start : start + n], _array(self._net, slots[slot], (n,), self._net.dtype)
-                ops.copy(*((kept, own) if gather else (own, kept)))
-            if gather:
-                shares.gather(flat)
-
-        step = Step(name, (Access(read, Mode.READ), Access(written, Mode.OVERWRITE)))
-        self._net.run_steps(f"{name} of parameter {piece.index}", [HostedStep(step, run)])
 
 
 class UpdateAll:

@@ -9,6 +9,9 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import SnapshotError, SolverError, UsageError
 from pycaffe_lms.formats.weights.solverstate import read_solverstate
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.program import reduction
+from pycaffe_lms.parallel.data_parallel import DataParallel
+from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.solvers.base import NONE, SNAPSHOT
 from pycaffe_lms.solvers.sharing import Shares
 
@@ -32,6 +35,12 @@ TYPES = {
     "AdaDelta": {"momentum": 0.9, "delta": 1e-6},
     "Adam": {"momentum": 0.9, "momentum2": 0.999},
 }
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Let the weights of ip1 and ip2 count as large: their gradients are summed by shares."""
+    monkeypatch.setattr(reduction, "ALONE_BYTES", 2000)
 
 
 def text_of(tmp_path, type: str = "SGD", **fields) -> str:
@@ -72,6 +81,27 @@ def test_every_type_of_solver(tmp_path, type):
     expected = train(text, 2, shard=False)
     for place in ("cpu", "sim", "lms 1"):
         assert train(text, 2, PLACES[place]) == expected
+
+
+def test_large_gradients_are_summed_by_shares_unless_they_are_read_whole(tmp_path):
+    def scattered(**fields):
+        def work(rank, path):
+            solver, sizes = rank_solver(text, rank, 2, shard_history=True), []
+            ranks = HostCommunicator(solver.net.device, path, 2, rank)
+            scatter = ranks.reduce_scatter
+            ranks.reduce_scatter = lambda parts: (sizes.append([p.size for p in parts]), scatter(parts))
+            parallel = DataParallel(solver, ranks)
+            parallel.bcast()
+            parallel.join(layer_wise=True)
+            solver.step(1)
+            parallel.close()
+            return sizes
+
+        text = text_of(tmp_path, **fields)
+        return in_threads(2, work)
+
+    assert scattered() == [[[896, 904], [448, 452]]] * 2
+    assert scattered(clip_gradients=0.3) == [[], []]
 
 
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.3}, {"debug_info": "true"}], ids=str)

@@ -1,4 +1,7 @@
-"""Averages gradients over ranks where each rank needs the mean of its share alone (`-shard_history`)."""
+"""Averages gradients over ranks where each rank needs the mean of its share alone (`-shard_history`).
+
+Gradients that share a call, as small ones do, are summed whole.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,10 @@ class _OwnShares(Reduction):
         self._scatters, self._parts = sums, parts
 
     def _mean(self, executor: Executor, params: Sequence[Param], arrays: Sequence[AnyArray]) -> None:
-        ops = ops_of(self._device)
-        for array in arrays:
-            parts = self._parts(array.reshape(-1))
-            self._scatters.reduce_scatter(parts)
-            if parts[self._scatters.rank].size:
-                ops.scale_by(parts[self._scatters.rank], 1 / self._scatters.size)
+        if len(arrays) > 1:
+            super()._mean(executor, params, arrays)  # small ones: one call costs less than a share of the bytes
+            return
+        parts = self._parts(arrays[0].reshape(-1))
+        self._scatters.reduce_scatter(parts)
+        if parts[self._scatters.rank].size:
+            ops_of(self._device).scale_by(parts[self._scatters.rank], 1 / self._scatters.size)

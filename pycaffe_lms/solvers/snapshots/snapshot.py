@@ -75,8 +75,8 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
     diffs = weights.hdf5_arrays(net, "diff", read=staging.blob) if hdf5 and diff else None
     history = (
         [staging.blob(b) if isinstance(b, Blob) else np.zeros(b, net.dtype) for b in solver.history_blobs()]
-        if solver.shares is None
-        else solver.gathered_history()
+        if solver.updates.divided is None
+        else solver.updates.divided.whole(solver.iter)
     )
     resume: dict[tuple[str, str, str], int] = {}
     kept: dict[tuple[str, str, str], np.ndarray] = {}
@@ -146,8 +146,8 @@ def restore(solver: Solver, path: str) -> None:
         if isinstance(blob, Blob):
             blob.data = values.reshape(blob.shape)
             hand_on(blob)
-    if solver.shares is not None:
-        solver.spread_history(saved.history)
+    if solver.updates.divided is not None:
+        solver.updates.divided.spread(saved.history)
     for index in solver.virtual.each() if solver.virtual is not None else (0,):
         for layer, state in positions:
             keeps = not (solver.is_root and index == 0) and not layer.seed_of_root
