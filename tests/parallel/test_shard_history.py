@@ -160,6 +160,25 @@ def test_memory_of_histories(tmp_path, count, type):
         assert all_bytes - less == slots * item * (weights + biases) * (count - 1) // count
 
 
+def test_host_memory_of_histories_that_are_managed():
+    """With Large Model Support each rank's page-locked memory holds half of Adam's two histories."""
+    text = solver_text(GAUSSIAN + inner("ip", outputs=4096) + loss(), type='"Adam"', **TYPES["Adam"])
+
+    def pinned(shard):
+        found = []
+        train(
+            text,
+            2,
+            PLACES["lms 1"],
+            shard=shard,
+            seen=lambda solver: found.append(solver.statistics()["host_pinned_bytes"]),
+        )
+        return found
+
+    history = 2 * 4 * (3 * 4096 + 4096)
+    assert {a - b for a, b in zip(pinned(False), pinned(True), strict=True)} == {history // 2}
+
+
 def test_snapshots_are_whole(tmp_path):
     """The state file is that of ranks with whole histories, byte for byte but for names."""
     found = []
