@@ -258,3 +258,21 @@ def test_a_backward_by_hand_has_no_mean(tmp_path):
     in_threads(2, partial(work, total=4))
     first, second = in_threads(2, partial(work, total=2))
     assert first == second
+
+
+@pytest.mark.parametrize("place", ["cpu", "lms 1"])
+def test_pictures_of_every_size_one_at_a_time(tmp_path, place):
+    """The shapes of the net change from virtual rank to virtual rank."""
+    random, sizes = np.random.RandomState(0), [(8, 8), (5, 9), (12, 6), (8, 8), (20, 20)]
+    pictures = [random.randint(0, 256, (3, *size), dtype=np.uint8) for size in sizes]
+    write_lmdb(tmp_path / "db", [(b"%04d" % k, encode_datum(p, k)) for k, p in enumerate(pictures)])
+    layers = (
+        f'layer {{ name: "data" type: "Data" top: "x" top: "label" transform_param {{ scale: 0.01 }} '
+        f'data_param {{ source: "{tmp_path}/db" batch_size: 1 backend: LMDB }} }}\n'
+        'layer { name: "conv" type: "Convolution" bottom: "x" top: "conv" convolution_param { '
+        'num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }\n'
+        'layer { name: "pool" type: "Pooling" bottom: "conv" top: "pool" pooling_param { pool: AVE '
+        "global_pooling: true } }\n"
+    )
+    text = solver_text(layers + inner(bottom="pool") + loss(), momentum=0.9)
+    assert train(text, 1, PLACES[place], iterations=6)[0] == train(text, V, iterations=6)[0]
