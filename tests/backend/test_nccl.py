@@ -168,3 +168,56 @@ def test_the_class_is_there_without_nccl(tmp_path, monkeypatch):
     for use in (lambda: caffe.NCCL(solver, bytes(128)), caffe.NCCL.new_uid):
         with pytest.raises(MissingDependency, match="pip install nvidia-nccl-cu13; or train on one GPU"):
             use()
+
+
+class Array(SimpleNamespace):
+    """Stand for an array of float32 at an address of the device."""
+
+    def __init__(self, ptr: int, size: int):
+        super().__init__(data=SimpleNamespace(ptr=ptr), size=size, nbytes=4 * size, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("parts", "summed", "gathered"),
+    [
+        (
+            [Array(100, 8), Array(132, 8)],
+            [("reduceScatter", 100, 132, 8, 7, 0, 5)],
+            [("allGather", 132, 100, 8, 7, 5)],
+        ),
+        (
+            [Array(100, 8), Array(132, 9)],
+            ["start", ("reduce", 100, 100, 8, 7, 0, 0, 5), ("reduce", 132, 132, 9, 7, 0, 1, 5), "end"],
+            ["start", ("broadcast", 100, 100, 8, 7, 0, 5), ("broadcast", 132, 132, 9, 7, 1, 5), "end"],
+        ),
+        (
+            [Array(100, 0), Array(100, 9)],
+            ["start", ("reduce", 100, 100, 9, 7, 0, 1, 5), "end"],
+            ["start", ("broadcast", 100, 100, 9, 7, 1, 5), "end"],
+        ),
+    ],
+    ids=["equal", "unequal", "empty"],
+)
+def test_calls_of_shares_and_exchanges(monkeypatch, parts, summed, gathered):
+    """One call where shares are equal and follow each other, else one for each in a group; rank 1 of 2."""
+    calls = []
+
+    class Comm:
+        def __getattr__(self, name):
+            return lambda *args: calls.append((name, *args))
+
+    ranks = object.__new__(communicator.NcclCommunicator)
+    ranks.rank, ranks._types = 1, {"float32": 7}
+    ranks._nccl = SimpleNamespace(
+        NCCL_SUM=0, groupStart=lambda: calls.append("start"), groupEnd=lambda: calls.append("end")
+    )
+    monkeypatch.setattr(communicator, "_current_stream", lambda: 5)
+    monkeypatch.setattr(communicator.NcclCommunicator, "_open", lambda self: Comm())
+    ranks.reduce_scatter(parts)
+    assert calls == summed
+    calls.clear()
+    ranks.all_gather(parts)
+    assert calls == gathered
+    calls.clear()
+    ranks.exchange(0, Array(64, 3), Array(96, 3))
+    assert calls == ["start", ("send", 64, 3, 7, 0, 5), ("recv", 96, 3, 7, 0, 5), "end"]
