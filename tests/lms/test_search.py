@@ -10,7 +10,7 @@ from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.layout.paging import stretched
 from pycaffe_lms.lms.planner import optimise as optimiser
-from pycaffe_lms.lms.planner.evict import Constraints, EvictionPass
+from pycaffe_lms.lms.planner.evict import Constraints, DoesNotFit, EvictionPass
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import CheckpointCandidates, RematCandidates
@@ -20,6 +20,7 @@ from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program
 from .test_optimise import SLOW, _costs, _remats
+from .test_remat_cost import Stage
 
 pytestmark = pytest.mark.pure
 GIVEN = (Rules(linked_weight=0.5), Rules(copies=False, linked_weight=1.0), Rules(remats=False))
@@ -192,3 +193,19 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     can, rules = RematCandidates(program, {}, frozenset()), Rules(remats=False, surplus_weight=excess)
     found = EvictionPass(program, buffers, 10 << 20, costs, can, rules, Constraints()).run()
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
+
+
+def test_a_pass_ends_where_it_cannot_be_as_fast_as_asked_for():
+    stage = Stage(3, 512 << 20)
+    rules = Rules(copies=False, checkpoint_density=2.75)
+
+    def run(*below):
+        args = stage.program, stage.buffers, int(3.4 * (512 << 20)), stage.costs, stage.can, rules, Constraints()
+        return EvictionPass(*args).run(*below)
+
+    found = run()
+    taken = sum(stage.costs.again[s] if again else stage.costs.steps[s] for s, again in found.order)
+    assert taken > sum(stage.costs.steps)
+    assert run(1.001 * taken).order == found.order
+    with pytest.raises(DoesNotFit):
+        run(0.999 * taken)

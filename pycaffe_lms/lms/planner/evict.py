@@ -33,7 +33,7 @@ _ON_DEVICE, _ON_HOST, _GONE = range(3)  # _GONE: unwritten, dead, or to be remat
 
 
 class DoesNotFit(Exception):
-    """Signal that the program cannot run within the memory limit under these rules."""
+    """Signal that the program cannot run within the memory limit under these rules, or not as fast as is asked for."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ class EvictionPass:
         self.dropped = DroppedSteps(costs.again)
         self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0
+        self.extra, self.most_extra = 0.0, math.inf  # seconds of rematerialization
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
         self.found = Evictions()
@@ -165,8 +166,13 @@ class EvictionPass:
         return soon
 
     # -- the pass ----------------------------------------------------------------------------------------------------
-    def run(self) -> Evictions:
-        """Follow all steps and return the decisions. Raises DoesNotFit."""
+    def run(self, below: float = math.inf) -> Evictions:
+        """Follow all steps and return the decisions.
+
+        Raises:
+            DoesNotFit: also where the steps, rematerialization included, take more than `below` seconds.
+        """
+        self.most_extra = below * (1 + 1e-9) - self.times[self.n]
         for s, step in enumerate(self.program.steps):
             mine = [a for a in step.accesses if a.buffer in self.tracked]
             if step.host:
@@ -283,6 +289,9 @@ class EvictionPass:
                 continue
             todo.pop()
             self.needed_soon = {*reads, *(b for t in todo for b in self.can.reads[t])}
+            self.extra += self.costs.again[r]
+            if self.extra > self.most_extra:
+                raise DoesNotFit
             self._rematerialize(r, s, pinned)
             self.needed_soon = set()
 
@@ -344,6 +353,8 @@ class EvictionPass:
                 continue
             useful = min(size, short + surplus * (size - short))
             area = useful * (self.times[min(wanted, self.n)] - starts)
+            if best is not None and soon is best[0] and best[1] <= 0.0 and area <= -best[2]:
+                continue  # no price is below zero
             most = math.inf if best is None or soon < best[0] else best[1]  # a higher price per area cannot win
             if successor is None:
                 price, way = self._price(b, now, wanted, area, most)

@@ -23,7 +23,7 @@ from ..layout.paging import paged, paged_within, taken_bytes
 from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
 from ..program import Buffer, Program, Step
-from ..remat.candidates import CheckpointCandidates, RematCandidates, ordered, verify_remat
+from ..remat.candidates import CheckpointCandidates, Ordered, RematCandidates, ordered, verify_remat
 from ..remat.cost import RematCost
 from ..rules import SEARCH, Rules, SearchBudget
 from .carry_over import with_carry_over
@@ -87,6 +87,8 @@ def optimise(
         )
         best = _fastest(problem, rules)
         if best is not None:
+            if best.rematerialized and not can.same:  # else `choose.py` checks them against the original program
+                verify_remat(program, Ordered(best.program, best.order), remats, scratch)
             return best
     if not on_demand:
         raise OutOfDeviceMemory(
@@ -162,7 +164,7 @@ def _with_rules(problem: _Problem, rules: Rules, below: float) -> tuple[Plan | N
                 checkpoints,
                 problem.remat_cost,
                 search,
-            ).run()
+            ).run(below)
         except DoesNotFit:
             return None, passes
         if sum(_seconds(found, costs)) >= below:
@@ -194,8 +196,6 @@ def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
     buffers, limit, page = problem.buffers, problem.limit, problem.page
     costs, can, search = problem.costs, problem.can, problem.search
     result = ordered(problem.program, can.remats, found.order)
-    if result.rematerialized and not can.same:  # else `choose.py` checks them against the original program
-        verify_remat(problem.program, result, can.remats, can.scratch)
     seconds = _seconds(found, costs)
     ranges = live_ranges(result.program, buffers, found.left)
     groups = chains(ranges, inplace_reuses(result.program, buffers))
