@@ -23,7 +23,13 @@ def input_transformer(
     raw_scale: float | None = None,
     channel_swap: Sequence[int] | None = None,
 ) -> Transformer:
-    """Return a Transformer of pictures (H, W, K) to the first input of `net`. Raises what its setters raise."""
+    """Return a Transformer of pictures (H, W, K) to the first input of `net`. Raises UsageError for a net without
+    one, and what its setters raise."""
+    if not net.inputs:
+        raise UsageError(
+            f"{f'{net.file}: ' if net.file else ''}the net has no input that takes pictures",
+            fix="give the deploy prototxt, which begins with an Input layer in place of data layers",
+        )
     name = net.inputs[0]
     transformer = Transformer({name: net.blobs[name].shape})
     transformer.set_transpose(name, (2, 0, 1))

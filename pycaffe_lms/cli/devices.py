@@ -149,9 +149,13 @@ def build_net(
 
 
 def check_weights(files: str) -> None:
-    """Raise WeightsError unless every file of a comma list can be opened: it is said before a net is built."""
+    """Raise WeightsError unless every file of a comma list can be opened, UsageError for a solver's state: it is said
+    before a net is built."""
     for path in filter(None, map(str.strip, files.split(","))):
         check_readable(path, WeightsError)
+        if path.removesuffix(".h5").endswith(".solverstate"):
+            fix = "give the .caffemodel that was written with it; `train -snapshot` resumes from a .solverstate"
+            raise UsageError(f"-weights {path}: this is the state of a solver, not weights", fix=fix)
 
 
 def load_weights(net: Net, files: str) -> None:

@@ -27,6 +27,7 @@ from . import help
 from .catalogue import COMMANDS
 
 PROG = "pycaffe-lms"
+_NEAR = 0.7  # how alike an unknown flag and the one that is offered for it must be, 0 to 1
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 _Settings = TypeVar("_Settings")
 
@@ -62,7 +63,16 @@ class Parser(argparse.ArgumentParser):
         return help.short(self, self.common)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, fix=f"see {self.prog} --help")
+        fix = f"see {self.prog} --help"
+        if wrong := re.match(r"argument (?:--)?(\S+): (?P<what>.*)", message):
+            name, what = ("-" if message.startswith("argument --") else "") + wrong[1].split("/")[0], wrong["what"]
+            if choice := re.match(r"invalid choice: (.+?) \(choose from (.*)\)", what):
+                message, fix = f"{name} {choice[1]} does not exist", f"use {choice[2].replace(chr(39), '')}"
+            elif number := re.match(r"invalid (int|float) value: (.*)", what):
+                message = f"{name} {number[2]} is not a {'whole ' * (number[1] == 'int')}number"
+            else:
+                message = f"{name}: {what}"
+        raise UsageError(message, fix=fix)
 
 
 def parser(words: str, description: str, common: str = "") -> Parser:
@@ -148,7 +158,7 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
         name = typed.lstrip("-").split("=")[0]
         if typed.startswith("-") and name in p.refused:
             raise UsageError(f"-{name}: {p.refused[name]}", fix=f"leave -{name} out")
-        near = difflib.get_close_matches(name, flags, n=1)
+        near = difflib.get_close_matches(name, flags, n=1, cutoff=_NEAR)
         hint = f"; did you mean -{near[0]}?" if near else ""
         what = "unknown flag" if typed.startswith("-") else "unexpected word"
         twice = [name for name, word in p.words.items() if what == "unexpected word" and word.word not in p._actions]

@@ -45,7 +45,7 @@ def no_unit(said: str, number: str, example: str) -> UsageError:
     """Return the error of a size without a unit. example: how to write it, {} stands for the size."""
     units = ("GB", "MB") if len(number) < 5 else ("MB", "KB") if len(number) < 7 else ("B",)
     meant = " or ".join(example.format(f"{number}{unit}") for unit in units)
-    return UsageError(f"{said}: {number} what?", fix=f"give a unit: {meant}")
+    return UsageError(f"{said}: {number} has no unit", fix=f"give a unit: {meant}")
 
 
 def near_word(text: str) -> str:

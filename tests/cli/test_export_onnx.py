@@ -118,11 +118,11 @@ def test_a_net_for_training_whose_data_is_not_there(files, said, tmp_path):
     ("argv", "code", "words"),
     [
         (["-opset", "7"], 2, "opset 7 is not one of 13 to 2"),
-        (["-opset", "x"], 2, "argument --opset"),
+        (["-opset", "x"], 2, "-opset 'x' is not a whole number"),
         (["-weights", " , "], 2, "-weights names no file"),
         (["-weights", "none.caffemodel"], 1, "none.caffemodel"),
         (["-model", "none.prototxt"], 1, "none.prototxt"),
-        (["-o", "no/such/folder/net.onnx"], 1, "no/such/folder/net.onnx: cannot be written"),
+        (["-o", "no/such/folder/net.onnx"], 2, "-o no/such/folder/net.onnx: no file can be written there"),
     ],
 )
 def test_what_is_refused(argv, code, words, files, said, tmp_path, monkeypatch):

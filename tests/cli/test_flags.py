@@ -200,3 +200,25 @@ def test_a_wrong_action_is_refused_with_a_near_one(argv, hint, capsys):
     assert main(argv) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ") and hint in said and "train, test" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("train s -backend cua", "-backend 'cua' does not exist\n  fix: use cpu, cuda, sim\n"),
+        (
+            "test n -weights w -iterations x",
+            "-iterations 'x' is not a whole number\n  fix: see pycaffe-lms test --help\n",
+        ),
+        ("plot_training_log x p.png l", "CHART 'x' is not a whole number\n"),
+        ("train s -snapshot_keep 0", "-snapshot_keep: '0' is no number of snapshots\n"),
+        ("plan n -batch 3", "unknown flag '-batch'\n  fix"),  # -math is not near enough
+        ("train s s", "unexpected word 's'; SOLVER"),
+    ],
+)
+def test_wrong_values_in_the_words_of_the_user(argv, said, capsys):
+    """With one hyphen, as the documents write flags, and with what exists."""
+    if argv == "train s s":
+        argv, said = "train s -solver s", "unexpected word 's'; SOLVER is given as a flag already\n"
+    assert main(argv.split()) == 2
+    assert f"error: {said}" in capsys.readouterr().err

@@ -146,3 +146,35 @@ def test_a_gpu(argv, monkeypatch, capsys):
         pytest.skip("there is a GPU")
     code, said = refused(monkeypatch, capsys, argv)
     assert code == 1 and "error: " in said and "  fix: " in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said_of"),
+    [
+        ("train solver.prototxt -snapshot none.solverstate", 1, "Could not open file none.solverstate"),
+        ("test net.prototxt -weights state.solverstate", 2, "state.solverstate: this is the state of a solver"),
+        ("classify net.prototxt cats.npy -weights state.solverstate", 2, "state.solverstate: this is the state of a"),
+        ("time folder", 2, '"folder" is a folder, not a prototxt\n  fix: name the file in it: a.prototxt'),
+        ("train folder", 2, '"folder" is a folder, not a prototxt'),
+    ],
+)
+def test_the_wrong_kind_of_file(argv, code, said_of, monkeypatch, capsys, tmp_path):
+    (tmp_path / "state.solverstate").write_bytes(b"\x08\x01")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.prototxt").write_text(NET)
+    found, said = refused(monkeypatch, capsys, argv)
+    assert found == code and said_of in said
+
+
+def test_a_net_that_takes_no_pictures(capsys, tmp_path):
+    shape = "dummy_data_param { shape { dim: 1 dim: 3 dim: 4 dim: 4 } }"
+    data = f'layer {{ name: "data" type: "DummyData" top: "data" {shape} }}'
+    (tmp_path / "train.prototxt").write_text(data + NET[NET.index('\nlayer { name: "ip"') :])
+    code = main(["classify", "train.prototxt", "cats.npy", "-weights", "net.caffemodel"])
+    said = capsys.readouterr().err
+    assert code == 2 and "train.prototxt: the net has no input that takes pictures\n  fix: give the deploy" in said
+
+
+def test_scores_of_inputs_that_nothing_fills_are_warned_of(capsys):
+    assert main(["test", "net.prototxt", "-weights", "net.caffemodel", "-iterations", "1"]) == 0
+    assert "Nothing fills the inputs data: they are zero" in capsys.readouterr().err

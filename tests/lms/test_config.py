@@ -97,7 +97,7 @@ def test_what_is_no_size_names_the_flag(text):
 def test_a_size_without_a_unit_is_refused(text, meant):
     with pytest.raises(UsageError) as caught:
         parse_size(text, "-lms_budget")
-    assert caught.value.message == f"-lms_budget {text.strip()}: {text.strip()} what?"
+    assert caught.value.message == f"-lms_budget {text.strip()}: {text.strip()} has no unit"
     assert caught.value.fix == f"give a unit: {meant}"
 
 

@@ -57,7 +57,10 @@ def build_parser() -> flags.Parser:
 def run(args: argparse.Namespace) -> int:
     """Write the folder, print how to train and how to use what was trained; train if that is asked for."""
     if not _LEAST_SIDE <= args.size <= _MOST_SIDE:
-        raise UsageError(f"-size {args.size}", fix=f"give {_LEAST_SIDE} to {_MOST_SIDE} pixels, such as 64 or 224")
+        raise UsageError(
+            f"-size {args.size} is too small or too large",
+            fix=f"give {_LEAST_SIDE} to {_MOST_SIDE} pixels, such as 64 or 224",
+        )
     if not 0 < args.test_share < 1:
         raise UsageError(f"-test_share {args.test_share} is no share", fix="give a number between 0 and 1, such as 0.2")
     if importlib.util.find_spec("cv2") is None:

@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     net = devices.build_net(args, 1, forward_only=True)
     devices.load_weights(net, args.weights)
     net.prepare_test()
+    if net.inputs:
+        _log.warning("Nothing fills the inputs %s: they are zero, and scores mean nothing.", ", ".join(net.inputs))
     _log.info("Running for %d iterations.", args.iterations)
     sums: list[float] = []  # over the batches, of each element of the outputs
     elements: list[tuple[str, float]] = []  # its blob and loss weight

@@ -12,7 +12,8 @@ from types import FrameType
 
 from ...backend.device import Device
 from ...data.sets.zoo import find_model
-from ...errors import OutOfDeviceMemory, UsageError, human_bytes
+from ...errors import OutOfDeviceMemory, SnapshotError, UsageError, human_bytes
+from ...formats.rawfile import check_readable
 from ...lms.config import LMSConfig
 from ...parallel.agreement import of_files
 from ...parallel.launch import Rank
@@ -184,12 +185,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_mixed_up(args: argparse.Namespace) -> None:
-    """Raise UsageError where weights are given as a snapshot, or a snapshot as weights."""
+    """Raise UsageError where weights are given as a snapshot, or a snapshot as weights.
+
+    Raises SnapshotError for a snapshot that is not there."""
     for flag, wrong, other in (("snapshot", "caffemodel", "weights"), ("weights", "solverstate", "snapshot")):
         for path in filter(None, (part.strip() for part in getattr(args, flag).split(","))):
             if path.removesuffix(".h5").endswith(f".{wrong}"):
                 begin = "start from weights" if other == "weights" else "resume from a snapshot"
                 raise UsageError(f"-{flag} {path}: this is a .{wrong}", fix=f"use -{other} to {begin}")
+    if args.snapshot:
+        check_readable(args.snapshot, SnapshotError)
 
 
 def run_rank(args: argparse.Namespace, rank: Rank) -> int:

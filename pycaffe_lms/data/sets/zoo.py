@@ -152,9 +152,9 @@ def find_model(text: str, file: str = "train_val", *, here: bool = False) -> str
     Args:
         file: train_val, solver or deploy.
         here: write the model's folder to models/NAME where it is missing, for commands that write beside it.
-    Raises: UsageError for a name that is neither a file nor of the zoo, with the nearest ones; DataError for a path
-    models/NAME/FILE of the zoo that was not written here. Another path that does not exist is returned as it is, for
-    its reader to report.
+    Raises: UsageError for a folder, and for a name that is neither a file nor of the zoo, with the nearest ones;
+    DataError for a path models/NAME/FILE of the zoo that was not written here. Another path that does not exist is
+    returned as it is, for its reader to report.
     """
     if os.path.lexists(text) and not os.path.isdir(text):
         return text
@@ -165,6 +165,10 @@ def find_model(text: str, file: str = "train_val", *, here: bool = False) -> str
         raise DataError(f"Could not open file {text}; it is a model of the zoo", fix=fix)
     name, _, rest = text.partition("/")
     if name not in zoo_models():
+        if os.path.isdir(text):
+            found = sorted(path.name for path in Path(text).glob("*.prototxt"))
+            fix = f"name the file in it: {', '.join(found[:6])}" if found else "name a prototxt, or a model of the zoo"
+            raise UsageError(f'"{text}" is a folder, not a prototxt', fix=fix)
         if not text or Path(text).suffix or (rest and (os.path.isdir(name) or not _near(name))):
             return text
         raise unknown_model(text, "neither a file nor a model of the zoo")

@@ -168,7 +168,7 @@ def _assign(message: Message, field: _Field, value: str, said: str) -> None:
             raise text_format.ParseError(value)
         text_format.Merge(f"{field.name}: {value}", message)
     except text_format.ParseError:
-        raise UsageError(f"{said}: {field.name} takes {_kind(field)}", fix=f"not {value!r}") from None
+        raise UsageError(f"{said}: {field.name} takes {_kind(field)}", fix=f"{value!r} is none") from None
 
 
 def _kind(field: _Field) -> str:
