@@ -10,6 +10,7 @@ import difflib
 import io
 import os
 import sys
+import textwrap
 import traceback
 from contextlib import suppress
 
@@ -17,7 +18,7 @@ from ..errors import CaffeError, UsageError
 from ..log import log_to_stderr
 from ..parallel import mpi
 from ..version import __version__
-from . import flags, ranks
+from . import flags, help, ranks
 from .catalogue import COMMANDS, module_of
 
 _ROOM = "check that files and folders exist, may be read and written, and that the disk has room"
@@ -107,9 +108,18 @@ def _find_command(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _usage() -> str:
-    lines = ["usage: pycaffe-lms <action> [flags]", "", "actions:"]
-    lines += [f"  {name:<{1 + max(map(len, _FIRST_WORDS))}}{COMMANDS[name].what}" for name in _FIRST_WORDS]
-    return "\n".join([*lines, "", "pycaffe-lms <action> --help lists the flags of one."])
+    """Return the list of commands and how to begin."""
+    lines, column = ["usage: pycaffe-lms <action> [flags]", "", "actions:"], 3 + max(map(len, _FIRST_WORDS))
+    for name in _FIRST_WORDS:
+        first = f"  {name}".ljust(column)
+        lines += textwrap.wrap(COMMANDS[name].what, help.WIDTH, initial_indent=first, subsequent_indent=" " * column)
+    lines += [
+        "",
+        "begin with one of",
+        "  pycaffe-lms train digits                a small net; its data are included",
+    ]
+    lines += ["  pycaffe-lms init mynet -images FOLDER   a net for your own pictures"]
+    return "\n".join([*lines, "", "pycaffe-lms <action> --help explains the flags of one."])
 
 
 if __name__ == "__main__":

@@ -126,3 +126,15 @@ def test_caffes_spelling_of_classify():
 def test_slips(argv, said, capsys):
     assert main(argv) == 2
     assert said in capsys.readouterr().err
+
+
+def test_without_a_command_all_are_listed_and_how_to_begin(capsys):
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in COMMANDS:
+        assert " " in name or any(line.startswith(f"  {name} ") for line in lines), name
+    begin = [line.split("  ")[1].split() for line in lines if line.startswith("  pycaffe-lms ")]
+    assert [words[:2] for words in begin] == [["pycaffe-lms", "train"], ["pycaffe-lms", "init"]]
+    for words in begin:  # as they are typed
+        flags.parse(module_of(words[1]).build_parser(), words[2:])

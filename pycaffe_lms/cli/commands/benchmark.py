@@ -179,7 +179,7 @@ def _write(args: argparse.Namespace, model: Model, budget: int | None, rows: lis
 
 def _solver(model: Model) -> str:
     kind = model.solver_param().type
-    return f"{kind} as {model.solver} has it" if model.solver else f"{kind} with momentum 0.9"
+    return f"{kind} with the settings of {model.solver}" if model.solver else f"{kind} with momentum 0.9"
 
 
 def _name(model: Model) -> str:
