@@ -83,6 +83,7 @@ def draw(lines: Sequence[Curve], chart: int, form: str, title: str = "") -> byte
     """
     y, x = CHARTS[chart]
     figure = require_matplotlib().Figure(figsize=(8, 5), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)  # inches
     axes = figure.add_subplot()
     for line in lines:
         marker = "o" if len(line.x) <= _MOST_MARKED else None
@@ -100,7 +101,7 @@ def draw(lines: Sequence[Curve], chart: int, form: str, title: str = "") -> byte
     if len(lines) > 1:
         axes.legend(loc="lower right" if y == ACCURACY else "upper right", frameon=False)
     else:
-        axes.set_title(lines[0].label, loc="right", fontsize="small", color="dimgray")
+        axes.set_title(f"log: {lines[0].label}", loc="right", fontsize="small", color="dimgray")
     content = io.BytesIO()
     figure.savefig(content, format=form, dpi=150, metadata={"Title": f"{y} vs. {x}"})
     return content.getvalue()

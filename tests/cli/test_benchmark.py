@@ -297,6 +297,7 @@ def test_a_chart_of_plain_characters():
     assert [line.count("#") for line in lines] == [0, 50, 12, 0, 0]
     assert lines[3].startswith("batch 64 ") and lines[3].endswith("(does not fit)") and lines[4].endswith("(failed)")
     assert list(table.chart(ROWS[2:]))[1].endswith("(does not fit)")
+    assert list(table.chart([ROWS[0] | {"images_per_s": 303260.4}]))[1].endswith(" 303260")
 
 
 def test_a_budget_can_be_typed_and_is_enough():

@@ -33,13 +33,17 @@ def line(row: Row) -> str:
         (
             str(row["batch"]),
             row["lms"],
-            f"{row['images_per_s']:.4g}" if row["images_per_s"] < 1000 else f"{row['images_per_s']:.0f}",
+            _rate(row["images_per_s"]),
             f"{1e3 * row['median_s']:.2f}",
             f"{min(seconds):.2f}-{max(seconds):.2f}",
             human_bytes(row["memory"]),
             *copied,
         )
     )
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.4g}" if per_second < 1000 else f"{per_second:.0f}"
 
 
 def failure(row: Row) -> str:
@@ -84,7 +88,7 @@ def chart(rows: Sequence[Row]) -> Iterator[str]:
         if "error" in row:
             bar = "(does not fit)" if not row.get("fits", True) else "(failed)"
         else:
-            bar = f"{'#' * max(1, round(_BAR * row['images_per_s'] / most))} {row['images_per_s']:.4g}"
+            bar = f"{'#' * max(1, round(_BAR * row['images_per_s'] / most))} {_rate(row['images_per_s'])}"
         yield f"{label:<12} {row['lms']:>6} |{bar}"
 
 
@@ -141,6 +145,7 @@ def _bars(axes: Any, rows: Sequence[Row], key: str, scale: float) -> None:
     axes.set_xticks(range(len(batches)), [str(batch) for batch in batches])
     axes.set_xlim(-0.5, len(batches) - 0.5)
     axes.set_xlabel("batch")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
