@@ -82,8 +82,9 @@ def draw(lines: Sequence[Curve], chart: int, form: str, title: str = "") -> byte
     title: stands large above the chart's name. Raises: MissingDependency without Matplotlib.
     """
     y, x = CHARTS[chart]
-    figure = require_matplotlib().Figure(figsize=(8, 5), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)  # inches
+    figures = require_matplotlib()
+    engine = importlib.import_module("matplotlib.layout_engine").ConstrainedLayoutEngine
+    figure = figures.Figure(figsize=(8, 5), layout=engine(w_pad=0.15, h_pad=0.1))  # inches
     axes = figure.add_subplot()
     for line in lines:
         marker = "o" if len(line.x) <= _MOST_MARKED else None
