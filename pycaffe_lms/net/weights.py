@@ -260,8 +260,8 @@ def _refuse_others(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> 
 def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> None:
     """Store parameters in the memory order of the other net's; layers that need another order then work on copies.
 
-    Gradients keep their values, and so do histories: see `../solvers/slots.py`. Raises UsageError if a layer cannot
-    work on copies.
+    Gradients keep their values, and so do histories: see `../solvers/update/slots.py`. Raises UsageError if a layer
+    cannot work on copies.
     """
     params, memories, wanted = net.graph.params, net.memory.store.memories, {}
     for node, source in pairs:

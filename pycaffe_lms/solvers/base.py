@@ -44,12 +44,12 @@ from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
-from .sharing import Shares, Sharing
 from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
 from .testing import Test, why_alone
-from .updates import Updates
-from .virtual_ranks import VirtualRanks
+from .update.sharing import Shares, Sharing
+from .update.updates import Updates
+from .update.virtual_ranks import VirtualRanks
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pycaffe_lms.net.program import reduction
 from pycaffe_lms.parallel.data_parallel import DataParallel
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.solvers.base import NONE, SNAPSHOT
-from pycaffe_lms.solvers.sharing import Shares
+from pycaffe_lms.solvers.update.sharing import Shares
 
 from ..solvers.helpers import GAUSSIAN, inner, loss, solver_text
 from .ranks import in_threads, joined, rank_solver, sim

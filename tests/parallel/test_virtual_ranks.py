@@ -13,7 +13,7 @@ from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import GraphError, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.program.tree_reduction import kept_level
-from pycaffe_lms.solvers.sharing import Sharing
+from pycaffe_lms.solvers.update.sharing import Sharing
 
 from ..solvers.helpers import bits, inner, loss, solver_text
 from .ranks import in_threads, joined, rank_solver, sim

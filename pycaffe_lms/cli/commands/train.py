@@ -22,7 +22,7 @@ from ...proto.caffe_pb2 import SolverParameter
 from ...solvers import Solver, solver_class
 from ...solvers.base import NONE, SNAPSHOT, STOP
 from ...solvers.loss_watch import POLICIES
-from ...solvers.sharing import Sharing
+from ...solvers.update.sharing import Sharing
 from .. import devices, flags, overrides, ranks
 from ..live import watch
 from ..live.watcher import watched

@@ -40,7 +40,7 @@ from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter, SolverParameter
 from ...solvers import settings, solver_class
 from ...solvers.nets import NetRequest, test_requests, train_request
 from ...solvers.rules import Rule
-from ...solvers.slots import Histories
+from ...solvers.update.slots import Histories
 from . import batches, shapes
 
 Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward

@@ -26,7 +26,7 @@ from ...memory.synced import SyncedMemory
 from ...net import weights
 from ...proto.caffe_pb2 import NetParameter
 from ..rules import RULES, Rule
-from ..slots import hand_on
+from ..update.slots import hand_on
 from .files import Files, existing
 from .staging import Staging
 

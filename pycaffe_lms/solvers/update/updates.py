@@ -16,26 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..arrays import AnyArray
-from ..backend.device import Span
-from ..blob import Blob
-from ..layers.base import count
-from ..lms.program import Access, BufferId, Mode, Step
-from ..memory.states import Ask
-from ..net.build.graph import Param
-from ..net.memory.fit import Need
-from ..net.net import Net
-from ..net.program.programs import HostedStep, Sequenced, sequence
-from ..net.program.tree_reduction import kept_level
-from ..ops import ops_of
-from ..ops.update_rules import UpdateNumbers
-from ..ops.update_table import table_words
-from ..proto.caffe_pb2 import SolverParameter
-from .display import number
-from .rules import Rule
+from ...arrays import AnyArray
+from ...backend.device import Span
+from ...blob import Blob
+from ...layers.base import count
+from ...lms.program import Access, BufferId, Mode, Step
+from ...memory.states import Ask
+from ...net.build.graph import Param
+from ...net.memory.fit import Need
+from ...net.net import Net
+from ...net.program.programs import HostedStep, Sequenced, sequence
+from ...net.program.tree_reduction import kept_level
+from ...ops import ops_of
+from ...ops.update_rules import UpdateNumbers
+from ...ops.update_table import table_words
+from ...proto.caffe_pb2 import SolverParameter
+from ..display import number
+from ..rules import Rule
+from .divided import DividedHistory
 from .sharing import Gathers, Shares
 from .slots import Histories, Slots
-from .snapshots.divided import DividedHistory
 from .virtual_ranks import VirtualRanks
 
 _log = logging.getLogger(__name__)

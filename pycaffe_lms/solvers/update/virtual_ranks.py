@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from ..layers.base import Lives, count
-from ..lms.program import Access, BufferId, Mode, Step
-from ..net.build.graph import Param
-from ..net.net import Net
-from ..net.program.programs import HostedStep
-from ..net.program.tree_reduction import EXCHANGE_BYTES, TreeBuffers, keep_step, kept_level
-from ..ops import ops_of
+from ...layers.base import Lives, count
+from ...lms.program import Access, BufferId, Mode, Step
+from ...net.build.graph import Param
+from ...net.net import Net
+from ...net.program.programs import HostedStep
+from ...net.program.tree_reduction import EXCHANGE_BYTES, TreeBuffers, keep_step, kept_level
+from ...ops import ops_of
 from .slots import Histories
 
 _WORD = np.dtype(np.float32)  # copies of it change no bit; all numbers take a multiple of its bytes

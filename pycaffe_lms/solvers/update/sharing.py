@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..arrays import AnyArray
-from ..errors import UsageError
-from ..options import MOST, Limit, option, options_of, whole_number
+from ...arrays import AnyArray
+from ...errors import UsageError
+from ...options import MOST, Limit, option, options_of, whole_number
 
 _WHOLE = 32  # a share begins at a multiple of so many elements, where kernels access memory in whole packs
 

@@ -16,8 +16,8 @@ from ...net.build.graph import Param
 from ...net.net import Net
 from ...net.program.programs import HostedStep
 from ...ops import ops_of
-from ..sharing import Shares
-from ..slots import Histories
+from .sharing import Shares
+from .slots import Histories
 
 
 class DividedHistory:

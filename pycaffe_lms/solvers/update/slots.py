@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..blob import Blob
-from ..errors import GraphError
-from ..layers.base import count
-from ..lms.program import BufferId
-from ..memory.split_memory import SplitMemory
-from ..memory.synced import SyncedMemory
-from ..net.blobs import move_value
-from ..net.build.graph import Param
-from ..net.net import Net
+from ...blob import Blob
+from ...errors import GraphError
+from ...layers.base import count
+from ...lms.program import BufferId
+from ...memory.split_memory import SplitMemory
+from ...memory.synced import SyncedMemory
+from ...net.blobs import move_value
+from ...net.build.graph import Param
+from ...net.net import Net
 from .sharing import Shares
 
 Slots = tuple[BufferId, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot

@@ -1,0 +1,1 @@
+"""Updates of parameters: the step itself, histories, and how several ranks share both."""
