@@ -43,6 +43,8 @@ def figure(panels: Panels, title: str) -> Any:
     shown.align_ylabels()
     all_axes[-1].set_xlabel("iteration")
     all_axes[-1].margins(y=0.15)
+    if all_axes[-1].dataLim.ymin >= 0:  # a constant learning rate has no range of its own
+        all_axes[-1].set_ylim(bottom=0)
     return shown
 
 

@@ -99,6 +99,8 @@ def test_what_is_drawn():
     assert [len(axes.lines) for axes in figure.axes] == [3, 2, 1]
     assert list(figure.axes[0].lines[0].get_ydata()) == [2.0, 1.0]
     assert history._repr_png_().startswith(b"\x89PNG") and History("net")._repr_png_() is None
+    low, high = figure.axes[-1].get_ylim()
+    assert low == 0 and high > max(history.rates), "also a constant rate is seen from zero"
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "3"])
