@@ -202,7 +202,9 @@ def as_rank(work: Callable[[], int], told: Callable[[BaseException], tuple[str, 
 
 
 def _watch(child: int, rank: int) -> int:
-    """Wait for the process of a rank, send signals on to it, and print by which it was ended; return its exit code."""
+    """Wait for the process of a rank, send signals on to it, and print by which it was ended; return its exit code.
+
+    Where a signal ended it this process ends by it too: of a mere exit code Hydra does not tell other hosts."""
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: os.kill(child, number))
     _, status = os.waitpid(child, 0)
@@ -213,6 +215,8 @@ def _watch(child: int, rank: int) -> int:
         f"error: rank {rank} on {socket.gethostname()}: its process {child} was ended by {signal.Signals(-code).name}\n"
         "  fix: if nobody did that, dmesg says whether the host's memory was full; begin again with -resume latest"
     )
+    signal.signal(-code, signal.SIG_DFL) if -code in SIGNALS else None
+    os.kill(os.getpid(), -code)
     return 128 - code
 
 
