@@ -31,8 +31,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = |x|."""
@@ -131,8 +129,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = log(1 + e^x) (binomial normal log likelihood), computed so that e^x does not overflow."""
@@ -192,7 +188,6 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         bias_param: Fields | pb.BiasParameter = ...,
-        scale_param: Fields | pb.ScaleParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
@@ -211,8 +206,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         clip_param: Fields | pb.ClipParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
@@ -471,8 +464,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         elu_param: Fields | pb.ELUParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
@@ -556,7 +547,6 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = base^(shift + scale * x) (exp_param: base -1, which means e; scale 1; shift 0)."""
@@ -611,7 +601,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        transform_param: Fields | pb.TransformationParameter = ...,
         data_param: Fields | pb.DataParameter = ...,
         hdf5_data_param: Fields | pb.HDF5DataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
@@ -892,7 +881,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
         log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
@@ -1139,9 +1127,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
         power_param: Fields | pb.PowerParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = (shift + scale * x)^power (power_param: power 1, scale 1, shift 0)."""
@@ -1373,7 +1359,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        bias_param: Fields | pb.BiasParameter = ...,
         scale_param: Fields | pb.ScaleParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
@@ -1410,9 +1395,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
         sigmoid_param: Fields | pb.SigmoidParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = 1 / (1 + e^-x), accurate in float32 to a few units in the last place, even for tiny y."""
@@ -1486,7 +1469,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
@@ -1563,8 +1545,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         swish_param: Fields | pb.SwishParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
@@ -1583,9 +1563,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
         tanh_param: Fields | pb.TanHParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = tanh(x)."""
@@ -1603,9 +1581,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        exp_param: Fields | pb.ExpParameter = ...,
         threshold_param: Fields | pb.ThresholdParameter = ...,
-        log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""y = 1 where x > threshold, else 0 (threshold_param.threshold, default 0)."""
