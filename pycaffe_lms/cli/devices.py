@@ -59,7 +59,7 @@ def choose(
         _log.info("solver_mode asks for the %s.", "GPU" if backend == "cuda" else "CPU")
     if backend is None:
         backend = "cuda" if cuda_available() else "cpu"
-        _log.info("No -gpu or -backend is given, and there is %s GPU.", "a" if backend == "cuda" else "no")
+        _log.info("No -gpu or -backend is given: %s.", "there is a GPU" if backend == "cuda" else "there is no GPU")
     device: Device
     if backend != "cpu":
         cuda.set_math("tf32" if args.math == "bf16" else args.math)  # of the simulated device: what is predicted

@@ -29,9 +29,9 @@ def test_an_explicit_solver_mode_is_obeyed_and_without_one_the_machine_decides(m
     assert _choose(monkeypatch, True, CPU) == "cpu"
     assert "solver_mode asks for the CPU." in caplog.text
     assert _choose(monkeypatch, True) == "cuda"
-    assert "a GPU is there" in caplog.text
+    assert "there is a GPU" in caplog.text
     assert _choose(monkeypatch, False) == "cpu"
-    assert "no GPU is there" in caplog.text
+    assert "there is no GPU" in caplog.text
     assert _choose(monkeypatch, False, GPU) == "cuda"  # which then says that there is none
     assert _choose(monkeypatch, False, CPU, gpu="0") == "cuda"
 
