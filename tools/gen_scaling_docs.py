@@ -158,8 +158,9 @@ ResNet-50. *Hidden*: sums beside the backward, as here; *behind*: all after it, 
 S822LC, 4 P100 with NVLink 1.0 a node, InfiniBand EDR (100 Gbit/s), Caffe ([arXiv
 1708.02188](https://arxiv.org/abs/1708.02188), [TOP500 on
 it](https://www.top500.org/news/ibm-pushes-envelope-in-deep-learning-scalability/)). Caffe2: 8 P100 a node, 50
-Gbit/s Ethernet ([arXiv 1706.02677](https://arxiv.org/abs/1706.02677); 89% as TOP500 gives it). Batches of 32 each
-and rates of the P100 from its data sheet are assumed. Of fewer than 256 GPUs no published number was at hand (`-`).
+Gbit/s Ethernet ([arXiv 1706.02677](https://arxiv.org/abs/1706.02677); 89% as TOP500 gives it). Batches of 32 each,
+both networks, Facebook's 8 GPUs a node and the rates of the P100 (its data sheet's) are assumed: the papers' texts were
+not at hand. Of fewer than 256 GPUs no published number was at hand (`-`).
 Last: 8 H200 a node, 50 GB/s, batch 256 each, bf16.
 """
 
