@@ -65,7 +65,6 @@ class SearchBudget:
             time, counted rather than timed, so that every run finds the same plan.
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program
             that runs for a millisecond is planned at once.
-        close: factor on the seconds of the steps alone; a plan as fast as this ends the search.
         passes: eviction passes for one set of rules, with less memory each, until packing fits.
         memory_factor: factor on the memory from pass to pass.
         copy_margin: factor on predicted copy times when memory is held for copies, since measured ones vary.
@@ -74,13 +73,8 @@ class SearchBudget:
         large_parts: a value is large if it takes more than one of so many parts of the memory limit. Rematerializing
             large values may displace gradients, which is priced (`remat/cost.py`); 0: never.
         dwarf_factor: a value is not rematerialized if a large one of so many times its bytes is needed for that.
-        carry_over_factor: factor on the seconds of a value's copy in: longest time that it is kept from its last use to
-            the end of the run, to save that copy at the start of the next; 0: never.
         reorder_work: tasks whose times are computed before the reordering of copies ends; 0: none is reordered.
-        reorder_tries: copies tried for one waiting step.
-        reorder_depth: copies followed back from one waiting step.
         piece: bytes: copies are cut at multiples of it, since each piece costs the latency of a copy; 1 << 62: never.
-        least_gain: seconds: shorter gains and waits of reordering count as none.
         packing_tries: tries of one order of lifetimes; what found no place goes first in the next.
         extension_shares: shares of a wanted extension of a lifetime that are tried.
         large_lifetime_parts: a lifetime is large if it takes at least one of so many parts of the memory; these go
@@ -100,7 +94,6 @@ class SearchBudget:
     auto: tuple[Rules, ...] = AUTO
     work: int = 9_000_000
     steps_per_second: int = 6_000_000
-    close: float = 1.01
     passes: int = 6
     memory_factor: float = 0.95
     copy_margin: float = 1.1
@@ -108,12 +101,8 @@ class SearchBudget:
     checkpoint_seconds: float = 1.0
     large_parts: int = 12
     dwarf_factor: int = 8
-    carry_over_factor: float = 2.0
-    reorder_work: int = 2_000_000
-    reorder_tries: int = 4
-    reorder_depth: int = 64
+    reorder_work: int = 500_000
     piece: int = 4 << 20
-    least_gain: float = 1e-7
     packing_tries: int = 5
     extension_shares: tuple[float, ...] = (1.0, 0.6, 0.3, 0.0)
     large_lifetime_parts: int = 40

@@ -41,7 +41,7 @@ IMAGES = 4 * 3 * 12 * 12 * 4
 TIGHT = LMSConfig(threshold_kb=1, auto=True, budget=144 << 10, split=0)
 CONFIGS = {
     "tight": TIGHT,
-    "tight, in one piece": dataclasses.replace(TIGHT, budget=128 << 10, pages=False),
+    "tight, in one piece": dataclasses.replace(TIGHT, budget=114 << 10, pages=False),
     "roomy": dataclasses.replace(TIGHT, budget=160 << 10),
     "by time": LMSConfig(threshold_kb=1),
     "in lockstep": dataclasses.replace(TIGHT, sync=3),

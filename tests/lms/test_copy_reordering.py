@@ -247,7 +247,7 @@ def _wrong_parts(plan):
 
 def test_wrong_parts_are_found():
     caught = {}
-    for plan, _ in with_parts(range(60)):
+    for plan, _ in with_parts(range(80)):
         for what, ops in _wrong_parts(with_host_slots(plan, 4096)):
             with pytest.raises(PlanError):
                 verify(dataclasses.replace(with_host_slots(plan, 4096), ops=tuple(ops)))

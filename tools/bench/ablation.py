@@ -1,13 +1,14 @@
 """What every number and mechanism of the plan search gains: each is changed or left out, one at a time, over the zoo.
 
-python tools/bench/ablation.py --processes 16 --seconds 470 --json ablation.json --table ablation.md
-python tools/bench/ablation.py --json ablation.json --table ablation.md --measure --seconds 470
-python tools/bench/ablation.py --json ablation.json --table ablation.md --seconds 0
+python tools/bench/ablation.py --processes 16 --seconds 470 --json ablation.json
+python tools/bench/ablation.py --json ablation.json --measure --seconds 470
+python tools/bench/ablation.py --json ablation.json --seconds 0 --ratios docs/plan_search.json --table table.md
 
 The first line needs no GPU: iterations are predicted for an H200, at three budgets for each net, 5%, 25% and 60% of the
 way from the least budget to all that the net takes in core, and at published ones. The second one trains six nets on
 this machine's GPU, with and without each change whose predicted effect is 0.3% to 3%. Jobs already in the JSON file are
-not repeated, so that the same command goes on where --seconds ended it; the third line only shows them. Ratios are
+not repeated, so that the same command goes on where --seconds ended it; the third line only shows them, and writes the
+ratios of the predictions and the table that docs/plan_search.md has of them. Ratios are
 seconds of an iteration with the change by those without it: 1.02 means that what was changed gains 2%. "planning" is
 the processor time of planning, likewise.
 """
@@ -81,19 +82,14 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
     never = 1 << 62
     tried = {
         "reorder_work": (0, SEARCH.reorder_work // 4),
-        "reorder_tries": (1,),
-        "reorder_depth": (4,),
-        "carry_over_factor": (0.0,),
         "page_waste_parts": (1, 8),
         "piece": (never, 1 << 20, 16 << 20),
-        "least_gain": (1e-12,),
         "large_parts": (0, 24),
         "dwarf_factor": (never,),
         "evict_in_place": (False,),
         "checkpoint_seconds": (0.0,),
         "work": (SEARCH.work // 3, SEARCH.work * 3),
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
-        "close": (1.0,),
         "passes": (3,),
         "memory_factor": (0.9,),
         "copy_margin": (1.0,),
@@ -311,6 +307,83 @@ def table(done: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+NAMES = {  # of changes, in the page's table; "(taken)": the planner is so since then
+    "large_lifetime_parts = 0": "no second order of packing",
+    "split_slow = inf": "no split backward",
+    "split_slow = 1.0": "split backward tried for every plan",
+    "params_share = 0.0": "parameters are managed like other values",
+    "copy_margin = 1.0": "no margin on times of copies",
+    "reorder_work = 0": "no reordering of copies",
+    "reorder_work = 500000": "a quarter of the work of reordering (taken)",
+    "all rules: checkpoint_density = 0.0": "no checkpoints",
+    "checkpoint_seconds = 0.0": "checkpoints cost no surcharge",
+    "page_waste_parts = 8": "pages where at most an eighth of a buffer's bytes is wasted (a half)",
+    "page_waste_parts = 1": "... at most as many bytes as it has",
+    "all rules: linked_weight = 0.0": "no price of linked steps",
+    "passes = 3": "three eviction passes for a set of rules (six)",
+    "memory_factor = 0.9": "a tenth less memory from pass to pass (a twentieth)",
+    "evict_in_place = False": "no eviction with in-place reuse",
+    f"piece = {1 << 62}": "copies never cut",
+    "piece = 16777216": "pieces of 16 MB (4)",
+    "piece = 1048576": "pieces of 1 MB",
+    "reorder_tries = 1": "one late copy tried for a waiting step (taken; before: four)",
+    "all rules: displacement = False": "small values may need large ones, displaced gradients have no price",
+    "large_parts = 0": "no value counts as large",
+    "ahead_tries = 1": "one try of a fixed look-ahead (none of the cases has one)",
+    f"dwarf_factor = {1 << 62}": "small values may need large ones to be rematerialized",
+    "large_parts = 24": "values are large from half the bytes on",
+    "steps_per_second = 2000000": "a third of the steps for each second to be saved",
+    "steps_per_second = 18000000": "three times the steps for each second to be saved",
+    "work = 3000000": "a third of the work of planning",
+    "work = 27000000": "three times the work of planning",
+    "reorder_depth = 4": "reordering looks back over 4 copies (now: as many as wait)",
+    "close = 1.0": "a plan within 1% of its steps does not end the search (taken)",
+    "least_gain = 1e-12": "reordering counts gains of 1e-12 s (1e-7)",
+    "carry_over_factor = 0.0": "no carry-over",
+}
+
+
+def ratios_of(done: list[dict]) -> dict:
+    """Return {"cases": names, "ratios": change -> case -> ratio of predicted seconds}, for docs/plan_search.md.
+
+    Ratios of 1 are left out; None: nothing fits. Changes that were tried on a part of the cases only are left out, too.
+    """
+    plain = {r["case"]: r["seconds"] for r in done if not r["change"] and not r["case"].startswith("measured ")}
+    cases = sorted(case for case, seconds in plain.items() if seconds)
+    found: dict[str, dict] = {}
+    for r in done:
+        if r["change"] and r["case"] in cases:
+            ratio = round(r["seconds"] / plain[r["case"]], 4) if r["seconds"] else None
+            found.setdefault(r["change"], {})[r["case"]] = ratio
+    whole = {change: ratios for change, ratios in found.items() if len(ratios) == len(cases)}
+    return {
+        "cases": cases,
+        "ratios": {
+            change: {case: one for case, one in sorted(ratios.items()) if one != 1} for change, ratios in whole.items()
+        },
+    }
+
+
+def page_table(record: dict) -> str:
+    """Return the table of docs/plan_search.md as Markdown, what gains most first. record: of `ratios_of`."""
+    cases = {mode: [c for c in record["cases"] if (c.partition(" -lms ")[2] or "auto") == mode] for mode in MODES}
+    heads = ("`-lms auto`", "`-lms 1000`", "the same without pages")
+    rows = []
+    for change, ratios in record["ratios"].items():
+        cells, means = [], []
+        for mode in MODES:
+            known = {case: one for case in cases[mode] if (one := ratios.get(case, 1.0)) is not None}
+            mean = math.exp(sum(map(math.log, known.values())) / len(known))
+            worst = max(known, key=known.__getitem__)
+            lost = f"; {len(cases[mode]) - len(known)} does not fit" if len(known) < len(cases[mode]) else ""
+            shown = f"{known[worst]:.3f} {worst.partition(' -lms ')[0]}" if known[worst] >= 1.0005 else "-"
+            cells += [f"{mean:.4f}", shown + lost]
+            means.append(mean)
+        rows.append((-math.prod(means), f"| {NAMES.get(change, change)} | {' | '.join(cells)} |"))
+    head = f"| change | {' | '.join(f'{one}: mean | worst' for one in heads)} |"
+    return "\n".join([head, "|---" + "|---:|---" * len(heads) + "|", *(row for _, row in sorted(rows))]) + "\n"
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--processes", type=int, default=os.cpu_count())
@@ -320,7 +393,8 @@ def main() -> int:
     p.add_argument("--measure", action="store_true", help="on the GPU, in place of predictions")
     p.add_argument("--iterations", type=int, default=10, help="measured ones")
     p.add_argument("--json", type=Path, default=Path("ablation.json"), help="results; begins with those in it")
-    p.add_argument("--table", type=Path, help="write the table here too")
+    p.add_argument("--table", type=Path, help="write the table of docs/plan_search.md here")
+    p.add_argument("--ratios", type=Path, help="write the ratios here that the table is made of")
     args = p.parse_args()
     end = time.monotonic() + args.seconds
     done = json.loads(args.json.read_text()) if args.json.exists() else []
@@ -328,7 +402,11 @@ def main() -> int:
     def save() -> None:
         args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in done) + "\n]\n")
         if args.table:
-            args.table.write_text(table(done))
+            args.table.write_text(page_table(ratios_of(done)))
+        if args.ratios:
+            record = ratios_of(done)
+            lines = ",\n".join(f"{json.dumps(change)}: {json.dumps(one)}" for change, one in record["ratios"].items())
+            args.ratios.write_text(f'{{"cases": {json.dumps(record["cases"])},\n"ratios": {{\n{lines}\n}}}}\n')
 
     if args.measure:
         measure_all(done, args.only, args.iterations, end, save)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..cost.machine import Machine
     from ..plan.live_ranges import LiveRange
 
+LONGEST = 2.0  # factor on the seconds of a value's copy in: longest time that it is kept after its last use
+
 
 def with_carry_over(
     program: Program,
@@ -28,7 +30,6 @@ def with_carry_over(
     wished: Sequence[Stretch],
     seconds: Sequence[float],
     machine: Machine,
-    factor: float,
 ) -> tuple[list[Stretch], dict[int, int]]:
     """Lengthen the lifetimes of values to carry over, to the start and to the end of the run.
 
@@ -37,7 +38,6 @@ def with_carry_over(
         groups: indices of live ranges that reuse memory in place, in order.
         wished: lifetime of each group.
         seconds: of each step.
-        factor: see `SearchBudget.carry_over_factor`.
 
     Returns:
         (lifetimes, ties): ties map the group of a value's first live range to that of its last and back; both must get
@@ -52,7 +52,7 @@ def with_carry_over(
         first = min(own_ranges[b], key=lambda i: ranges[i].first)
         last = max(own_ranges[b], key=lambda i: ranges[i].last)
         copy = machine.copy_seconds(buffers[b].copied, False)
-        short = begin[ranges[first].first] < copy and begin[-1] - begin[ranges[last].last + 1] < factor * copy
+        short = begin[ranges[first].first] < copy and begin[-1] - begin[ranges[last].last + 1] < LONGEST * copy
         if not short or buffers[b].compressed_bytes or first not in own or last not in own:
             continue
         one, other = own[first], own[last]

@@ -11,7 +11,7 @@ improvement), `with_copies_reordered` (plan in, plan out). `lowering.py` makes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,6 +23,8 @@ from ..plan.live_ranges import LiveRange, live_ranges_of
 from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Piece, Plan
 from ..rules import SEARCH, SearchBudget
 from .lookahead import emitted, finish
+
+LEAST_GAIN = 1e-7  # seconds; shorter gains and waits count as none, so that rounding does not go on for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ class _Search:
         gained = True
         while gained and self._work > 0:
             gained = False
-            for _, blamed in self.times.stalls(self._budget.least_gain):
+            for _, blamed in self.times.stalls(LEAST_GAIN):
                 while blamed in self.times.queues.copies and self._work > 0 and self._move_one(blamed):
                     gained = self.changed = True
         return self
@@ -295,35 +297,27 @@ class _Search:
     def _move_one(self, blamed: int) -> bool:
         """Let the copy `blamed`, or one that it waits for, overtake others. Returns whether that saved time."""
         queued = self.times.queued
-        for tried, copy in enumerate(self._queued_late(blamed, queued)):
-            if tried == self._budget.reorder_tries or self._work <= 0:
-                break
-            queues = self._overtake(copy, queued)
-            if queues is None:
-                continue
-            times = _Times(queues, self.times)
-            self._work -= times.worked
-            if self._gains(times):
-                self.times = times
-                return True
-        return False
+        copy = self._queued_late(blamed, queued)
+        queues = None if copy is None else self._overtake(copy, queued)
+        if queues is None:
+            return False
+        times = _Times(queues, self.times)
+        self._work -= times.worked
+        gains = times.seconds < self.times.seconds - LEAST_GAIN
+        if gains:
+            self.times = times
+        return gains
 
-    def _gains(self, times: _Times) -> bool:
-        return times.seconds < self.times.seconds - self._budget.least_gain
-
-    def _queued_late(self, key: int, queued: _Queued) -> Iterator[int]:
-        """Yield copies that waited only for their queue, following back from `key` what each task waited for."""
+    def _queued_late(self, key: int, queued: _Queued) -> int | None:
+        """Return the first copy that waited only for its queue, following back from `key` what each waited for."""
         queues, start = self.times.queues, self.times.start
-        for _ in range(self._budget.reorder_depth):
-            if key not in queues.copies:
-                return
-            if start[key] > queued.ready[key] + self._budget.least_gain:
-                yield key
-                key = queued.order[queues.tasks[key].stream][queued.position[key] - 1]
-            elif queues.tasks[key].after:
-                key = max(queues.tasks[key].after, key=self.times.end.__getitem__)
-            else:
-                return
+        while key in queues.copies:
+            if start[key] > queued.ready[key] + LEAST_GAIN:
+                return key
+            if not queues.tasks[key].after:
+                return None
+            key = max(queues.tasks[key].after, key=self.times.end.__getitem__)
+        return None
 
     def _overtake(self, key: int, queued: _Queued) -> CopyQueues | None:
         """Return queues where copy `key` starts as soon as it can, before copies needed later; None: it cannot."""
@@ -332,14 +326,14 @@ class _Search:
         copy, to = queues.copies[key], at
         if copy.out and copy.step != copy.made:
             return None  # a postponed copy out is issued after the others of its step
-        while to and times.end[queue[to - 1]] > moment + self._budget.least_gain:
+        while to and times.end[queue[to - 1]] > moment + LEAST_GAIN:
             other = queues.copies[queue[to - 1]]
             last = other.needed_by - 1 if other.out else other.needed_by
             if other.fixed or other.needed_by <= copy.needed_by or other.step >= copy.step or last < copy.step:
                 break
             to -= 1
         cut = 0
-        if to < at and times.start[queue[to]] < moment - self._budget.least_gain:  # that copy is already running
+        if to < at and times.start[queue[to]] < moment - LEAST_GAIN:  # that copy is already running
             cut = self._cut(queue[to], moment)
             to += cut == 0
         return queues.overtake(key, queue[to:at], cut, self._costs) if to < at else None

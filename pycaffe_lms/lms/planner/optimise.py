@@ -114,7 +114,6 @@ def _fastest(problem: _Problem, rules: Sequence[Rules]) -> Plan | None:
         if best is not None and (
             not which.remats
             or best.rules == STAYS
-            or best.seconds <= search.close * alone
             or followed * steps >= search.work
             or followed >= search.steps_per_second * (best.seconds - alone)
         ):
@@ -201,9 +200,7 @@ def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
     groups = chains(ranges, inplace_reuses(result.program, buffers))
     wished = _wishes(ranges, buffers, seconds, costs, problem.ahead, search.copy_margin)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
-    wished, ties = with_carry_over(
-        result.program, buffers, ranges, groups, wished, seconds, costs.machine, search.carry_over_factor
-    )
+    wished, ties = with_carry_over(result.program, buffers, ranges, groups, wished, seconds, costs.machine)
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
         packing = pack(lives) if page is None else paged(lives, page)
