@@ -49,6 +49,7 @@ AUTO = (
     Rules(checkpoint_density=4.5, surplus_weight=0.0),
     Rules(linked_weight=0.1, checkpoint_density=2.75),
     Rules(copies=False, checkpoint_density=3.5),
+    Rules(copies=False, linked_weight=0.3, checkpoint_density=4.5, surplus_weight=0.0),
     Rules(remats=False),
 )
 
