@@ -133,9 +133,11 @@ def test_settings_that_make_no_sense(wrong):
 @pytest.mark.parametrize("name, meant", [("budget", "16GB"), ("host_limit", "16GB"), ("exclude", "16GB")])
 def test_a_number_that_can_be_no_bytes_is_refused(name, meant):
     """16 is meant in GB, 2048 in MB; a MiB and more is taken as bytes."""
-    with pytest.raises(UsageError, match=f'16 what\\?\n  fix: give a unit: {name}="16GB" or {name}="16MB"'):
+    with pytest.raises(
+        UsageError, match=f'{name}=16: 16 has no unit\n  fix: give a unit: {name}="16GB" or {name}="16MB"'
+    ):
         caffe.LMS(**{name: 16})
-    with pytest.raises(UsageError, match="1048575 what"):
+    with pytest.raises(UsageError, match="1048575 has no unit"):
         caffe.LMS(**{name: (1 << 20) - 1})
     assert getattr(caffe.LMS(**{name: 1 << 20}), name) == 1 << 20 == getattr(caffe.LMS(**{name: "1MB"}), name)
     small = caffe.LMS(**{name: "2KB"})

@@ -60,6 +60,7 @@ def test_every_thread_begins_with_the_defaults():
         "multiprocess": False,
         "lms": None,
         "half": False,
+        "join": None,
     }
     in_a_thread(caffe.set_mode_cpu)
     assert everything() == mine

@@ -50,7 +50,7 @@ def test_get_works_twice(empty):
     assert "(1 files written)" in caffe("zoo", "get", "resnet-50", "-overwrite", cwd=empty).out
     done = caffe("zoo", "get", "lenet", "-out", "nets", cwd=empty)
     assert "nets/lenet (4 files written)" in done.out
-    assert "To train it: pycaffe-lms train -solver nets/lenet/solver.prototxt" in done.log
+    assert "To train it: pycaffe-lms train nets/lenet/solver.prototxt" in done.log
     assert (
         caffe("plan", "-solver", "nets/lenet/solver.prototxt", "-shape", "data=64,1,28,28", "-summary", cwd=empty).code
         == 0
@@ -74,7 +74,7 @@ def test_what_a_user_gets_wrong(empty, argv, words):
 def test_digits_train_from_nothing_and_again(empty):
     """Files and data are written; a solver that was changed is the one that is used."""
     said = caffe("zoo", "get", "digits", cwd=empty).log
-    assert "To train it: pycaffe-lms train -solver digits" in said  # the next command
+    assert "To train it: pycaffe-lms train digits" in said  # the next command
     solver = empty / "models/digits/solver.prototxt"
     solver.write_text(solver.read_text().replace("max_iter: 1000", "max_iter: 30"))
     for _ in range(2):

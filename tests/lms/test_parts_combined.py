@@ -71,7 +71,7 @@ def test_several_ranks(net, parts, layer_wise):
 def test_pages(net, parts):
     expected = train(solver(net, sim(), LMSConfig(**parts)), 3)
     page = 4096  # of the host, which stands in for the device
-    budget = max(int(1.3 * least(net, parts)), (SEARCH.few_pages + 8) * page)
+    budget = max(int(1.5 * least(net, parts)), (SEARCH.few_pages + 8) * page)
     for auto in (False, True):
         lms = LMSConfig(threshold_kb=1, auto=auto, budget=budget, pages=True, **parts)
         s = solver(net, sim(page=page), lms)

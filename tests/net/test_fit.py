@@ -21,6 +21,12 @@ class Runtime(SimpleNamespace):
     def set_idle(self, on):
         self.idle = on
 
+    def keeps_params(self):
+        return False
+
+    def set_keeps_params(self, on):
+        assert not on
+
 
 def net(ran=False, forward_only=False, chooses=False):
     splitting = SimpleNamespace(chooses=chooses)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -94,14 +94,7 @@ def test_titles_and_axes(monkeypatch):
 
 
 def test_without_matplotlib(monkeypatch):
-    real = builtins.__import__
-
-    def absent(name, *rest):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependency, match="drawing curves needs the package matplotlib") as caught:
         draw([Curve("x", (0,), (1,))], 0, "png")
     assert "pycaffe-lms[plot]" in caught.value.fix

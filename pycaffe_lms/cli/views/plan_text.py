@@ -438,7 +438,7 @@ def gpu_lines() -> list[str]:
         tf32 = f"{m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
         bf16 = f"{HALF_GAIN * m.product_rate / 1e12:.3g}" if m.capability >= 8 else "-"
         fp32 = f"{m.with_math('fp32').product_rate / 1e12:.3g}"
-        default = "   (the default)" if name == DEFAULT else ""
+        default = "  (default)" if name == DEFAULT else ""
         link = f"{m.link_in / 1e9:.3g}, {m.link_out / 1e9:.3g} GB/s"
         nvlink = f"{m.nvlink / 1e9:.4g}" if m.nvlink else "-"
         lines.append(
