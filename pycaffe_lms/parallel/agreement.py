@@ -63,11 +63,13 @@ def _hash(value: str) -> str:
 
 def _shown(value: str, other: str) -> tuple[str, str]:
     """Return two values as an error shows them: of long ones the first line that differs."""
-    pairs = list(zip_longest(value.splitlines(), other.splitlines(), fillvalue=""))
+    pairs = list(zip_longest(value.splitlines(keepends=True), other.splitlines(keepends=True), fillvalue=""))
     if len(pairs) < 2:
         return value or "empty", other or "empty"
     number, (mine, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-    return f"{mine.strip()!r} in line {number + 1}", f"{theirs.strip()!r}"
+    if mine.strip() != theirs.strip():
+        mine, theirs = mine.strip(), theirs.strip()
+    return f"{mine!r} in line {number + 1}", f"{theirs!r}"
 
 
 def _named(ranks: list[int], hosts: list[str]) -> str:

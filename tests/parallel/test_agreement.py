@@ -61,6 +61,11 @@ def test_of_long_texts_the_first_line_that_differs_is_shown():
     assert said == same == f"rank 1 on {HOST}: the net is 'layer seventy' in line 71, rank 0 on {HOST} has 'layer 70'"
 
 
+def test_of_texts_that_differ_in_their_end_the_end_is_shown():
+    (said, same) = compared({"the net": "a\nb\n"}, {"the net": "a\nb"})
+    assert said == same == f"rank 1 on {HOST}: the net is 'b' in line 2, rank 0 on {HOST} has 'b\\n'"
+
+
 def test_facts_of_a_solver_and_of_files(tmp_path):
     solver = rank_solver(solver_text(rows(tmp_path, 4) + LAYERS, base_lr=0.25), 0, 1)
     facts = of_solver(solver)
