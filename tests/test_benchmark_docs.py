@@ -34,10 +34,10 @@ def test_rates_are_batches_over_medians(model):
         assert len(seconds) == 10 and float(line[2]) == pytest.approx(rate, rel=2e-3)
 
 
-def test_a_page_without_marks_is_refused(gen_benchmark_docs, monkeypatch, tmp_path):
+def test_a_page_without_markers_is_refused(gen_benchmark_docs, monkeypatch, tmp_path):
     page = tmp_path / "benchmark.md"
     page.write_text("# Measure a model\n")
     monkeypatch.setattr(gen_benchmark_docs, "FILE", page)
-    with pytest.raises(ValueError, match="marks"):
+    with pytest.raises(ValueError, match="markers"):
         gen_benchmark_docs.main([])
     assert page.read_text() == "# Measure a model\n"

@@ -10,18 +10,18 @@ FILE is docs/benchmarks/MODEL.json, in which `net` and `solver` begin with model
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import with_part, write_or_check  # noqa: E402
 
 from pycaffe_lms.cli.bench import table  # noqa: E402
 
 FILE, MEASURED = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "benchmarks"
-BEGIN, END = "<!-- measured: tools/gen_benchmark_docs.py -->\n", "<!-- end of measured -->\n"
 
 
 def example(model: str) -> str:
@@ -31,29 +31,20 @@ def example(model: str) -> str:
     counts = f"the median of {found['iterations']} iterations after {found['warmup']} to warm up; math {found['math']}"
     lines = [rows[0]["versions"], counts, "", table.head(), *map(table.line, rows)]
     lines += ["", *table.remarks(rows), "", *table.chart(rows)]
-    return "\n".join(["```text", *lines, "```", ""])
+    return "\n".join(["```text", *lines, "```"])
 
 
 def text() -> str:
-    """Return the page with current examples. Raises ValueError where a mark is missing."""
-    head, begin, rest = FILE.read_text().partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{FILE}: its marks are missing")
-    volume = "A volume of 192x192x192 with the 3-D U-Net, likewise:\n"
-    return "\n".join([f"{head}{BEGIN}", example("resnet-152"), volume, f"{example('unet-3d')}{END}{tail}"])
+    """Return the page with current examples. Raises ValueError where a marker is missing."""
+    page = FILE.read_text()
+    for model in ("resnet-152", "unet-3d"):
+        page = with_part(page, model, example(model))
+    return page
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the measured examples of docs/benchmark.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text()
-    if FILE.read_text() == wanted:
-        return 0
-    if not check:
-        FILE.write_text(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+    """Write docs/benchmark.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write the measured examples of docs/benchmark.md.", argv)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms.cli import flags  # noqa: E402
 from pycaffe_lms.cli.catalogue import COMMANDS, module_of  # noqa: E402
@@ -223,17 +225,9 @@ def _anchor(words: str) -> str:
     return words.replace(" ", "-")
 
 
-def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(description="Write docs/cli.md from the commands' parsers.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text().encode()
-    if FILE.is_file() and FILE.read_bytes() == wanted:
-        return 0
-    if not check:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_bytes(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+def main(argv: list[str] | None = None) -> int:
+    """Write docs/cli.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write docs/cli.md from the commands' parsers.", argv)
 
 
 if __name__ == "__main__":

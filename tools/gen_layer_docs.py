@@ -4,13 +4,14 @@ python tools/gen_layer_docs.py            write it
 python tools/gen_layer_docs.py --check    write nothing; exit 1 if it is not current
 """
 
-import argparse
 import inspect
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms.formats.prototxt.upgrade import V1_TYPES  # noqa: E402
 from pycaffe_lms.layers.base import InPlace, Lives, Runs  # noqa: E402
@@ -190,17 +191,9 @@ def _default(field) -> str:
     return str(field.default_value)
 
 
-def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(description="Write docs/layers.md from the code.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text().encode()
-    if FILE.is_file() and FILE.read_bytes() == wanted:
-        return 0
-    if not check:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_bytes(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+def main(argv: list[str] | None = None) -> int:
+    """Write docs/layers.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write docs/layers.md from the code.", argv)
 
 
 if __name__ == "__main__":

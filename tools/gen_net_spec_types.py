@@ -6,7 +6,6 @@ python tools/gen_net_spec_types.py --check    write nothing; exit 1 if it is not
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import math
 import sys
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms.layers.registry import LAYERS, layer_class  # noqa: E402
 from pycaffe_lms.net_spec import keyword_messages  # noqa: E402
@@ -145,18 +146,8 @@ def _default(field: Any) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the file, or with --check compare it; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not current")
-    check = parser.parse_args(argv).check
-    made = text()
-    if FILE.is_file() and FILE.read_text(encoding="utf-8") == made:
-        return 0
-    print("not current:" if check else "written:", FILE.name)
-    if not check:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_text(made, encoding="utf-8")
-    return int(check)
+    """Write the stub file, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write the types of NetSpec's layer functions.", argv)
 
 
 if __name__ == "__main__":

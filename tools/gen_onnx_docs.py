@@ -4,12 +4,13 @@ python tools/gen_onnx_docs.py            write it
 python tools/gen_onnx_docs.py --check    write nothing; exit 1 if it is not current
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms import layers  # noqa: E402, F401
 from pycaffe_lms.layers.registry import LAYERS  # noqa: E402
@@ -75,17 +76,9 @@ def text() -> str:
     return "\n".join([*lines, "", f"Without a counterpart, or for training only: {left_out}.", ""])
 
 
-def main(argv=None) -> int:
-    parser = argparse.ArgumentParser(description="Write docs/onnx.md from the table of converters.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text().encode()
-    if FILE.is_file() and FILE.read_bytes() == wanted:
-        return 0
-    if not check:
-        FILE.parent.mkdir(parents=True, exist_ok=True)
-        FILE.write_bytes(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+def main(argv: list[str] | None = None) -> int:
+    """Write docs/onnx.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write docs/onnx.md from the table of converters.", argv)
 
 
 if __name__ == "__main__":

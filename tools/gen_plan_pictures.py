@@ -16,7 +16,9 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import with_part  # noqa: E402
 
 from pycaffe_lms.cli.views.plan_nets import Nets, Outcome  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
@@ -347,15 +349,6 @@ def small_files() -> Iterator[tuple[Path, str]]:
         )
         page = with_part(page, f"sums of -lms {mode}", said)
     yield PAGE, page
-
-
-def with_part(page: str, name: str, text: str) -> str:
-    """Return a page with `text` between the markers of `name`. Raises ValueError unless there is one pair."""
-    begin, end = f"<!-- {name}: generated -->\n", f"<!-- {name}: end -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"there must be one pair of markers of {name!r}")
-    head, _, rest = page.partition(begin)
-    return f"{head}{begin}{text}\n{end}{rest.partition(end)[2]}"
 
 
 def large_files() -> Iterator[tuple[Path, str]]:

@@ -6,7 +6,6 @@ python tools/gen_predictions.py --check      write nothing; exit 1 if it is not 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from gen_plan_pictures import outcome, with_part  # noqa: E402
+from gen_plan_pictures import outcome  # noqa: E402
+from pages import with_part, write_or_check  # noqa: E402
 
 PAGE = ROOT / "docs" / "speed.md"
 TOLERANCE = 0.02  # of a time: the search may find a slightly different plan
@@ -96,18 +96,15 @@ def is_current(old: str, new: str) -> bool:
     return True
 
 
+def page() -> str:
+    """Return docs/speed.md with a current table."""
+    old = PAGE.read_text()
+    return with_part(old, "predictions", table(old))
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Write docs/speed.md, or with --check only say whether it is current."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, old = parser.parse_args(argv).check, PAGE.read_text()
-    new = with_part(old, "predictions", table(old))
-    if is_current(old, new):
-        return 0
-    if not check:
-        PAGE.write_text(new)
-    print(f"{'not current' if check else 'written'}: {PAGE.name}")
-    return int(check)
+    """Write docs/speed.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(PAGE, page, "Write the table of predictions in docs/speed.md.", argv, is_current)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ The net is docs/small_net.prototxt, the figures are rows of docs/speed.md, the f
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from gen_cli_docs import section  # noqa: E402
-from gen_plan_pictures import with_part  # noqa: E402
+from pages import with_part, write_or_check  # noqa: E402
 
 from pycaffe_lms.cli.catalogue import module_of  # noqa: E402
 
@@ -67,16 +66,8 @@ def text() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write README.md, or with --check only say whether it is current."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text()
-    if FILE.read_text() == wanted:
-        return 0
-    if not check:
-        FILE.write_text(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+    """Write README.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write the generated parts of README.md.", argv)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ python tools/gen_scaling_docs.py            write it
 python tools/gen_scaling_docs.py --check    write nothing; exit 1 if it is not current
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms.cli.views.plan_nets import Nets  # noqa: E402
 from pycaffe_lms.cli.zoo_names import net_with_shapes  # noqa: E402
@@ -186,18 +187,8 @@ def _many() -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the page, or say whether it is current; return the exit code."""
-    p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not current")
-    args = p.parse_args(argv)
-    page = text()
-    if args.check:
-        current = FILE.is_file() and FILE.read_text(encoding="utf-8") == page
-        if not current:
-            print(f"not current: {FILE.name}")
-        return 0 if current else 1
-    FILE.write_text(page, encoding="utf-8")
-    return 0
+    """Write docs/scaling.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write docs/scaling.md from the model of networks.", argv)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import sys
@@ -12,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from gen_layer_docs import _KINDS, _default, _repeated  # noqa: E402
+from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms import solvers  # noqa: E402
 from pycaffe_lms.ops import update_rules  # noqa: E402
@@ -131,16 +131,8 @@ def _fields() -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the file, or with --check only say whether it is current."""
-    parser = argparse.ArgumentParser(description="Write docs/solvers.md from the code.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is current")
-    check, wanted = parser.parse_args(argv).check, text().encode()
-    if FILE.is_file() and FILE.read_bytes() == wanted:
-        return 0
-    if not check:
-        FILE.write_bytes(wanted)
-    print(f"{'not current' if check else 'written'}: {FILE.name}")
-    return int(check)
+    """Write docs/solvers.md, or with --check only say whether it is current; return the exit code."""
+    return write_or_check(FILE, text, "Write docs/solvers.md from the code.", argv)
 
 
 if __name__ == "__main__":
