@@ -339,13 +339,12 @@ class Solver(Uncopied):
             updates.set_numbers(learning_rate(self.param, self.iter, self.current_step).rate, self.iter)
         else:
             updates.clear()
-        passes = n * (self.virtual.inside if self.virtual is not None else 1)
-        for i in range(passes):
+        for i in range(updates.passes):
             if self.virtual is not None:
                 self.virtual.turn_to(i // n)
             updates.follow_net()  # every batch may have another shape
-            key, first, tail = updates.passes()[i]
-            reduce = i == passes - 1
+            key, first, tail = updates.kind(i)
+            reduce = i == updates.passes - 1
             if self.param.debug_info:
                 show, find_nan = self._display.due(self.iter), not self._nan
                 done = debug.iteration(self.net, first, tail, key=key, show=show, find_nan=find_nan, reduce=reduce)
@@ -488,7 +487,7 @@ class Solver(Uncopied):
         if ranks is not None and why is None:
             ranks.copy_statistics()
         net.share_with(self.net)
-        scores = Test(self, net, self._test_losses[i], ranks if why is None else None).run(batches)
+        scores = Test(self, i, self._test_losses[i], ranks if why is None else None).run(batches)
         if scores is None:
             self._stop, self._wants_stop = self.ranks is None, True
             said("Test interrupted.")

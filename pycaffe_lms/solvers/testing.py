@@ -48,13 +48,15 @@ class Test:
     """Run one test of a solver.
 
     Args:
-        net: a test net, with the weights of the train net.
+        number: of the test net, which has the weights of the train net.
+        losses: watches the losses of that net.
         ranks: those that divide the batches; every one of them must run the test. None: this process runs all.
     """
 
-    def __init__(self, solver: Solver, net: Net, losses: LossWatch, ranks: Ranks | None):
-        self._solver, self._net, self._losses, self._ranks = solver, net, losses, ranks
-        self._counting = [node.layer for node in net.graph.nodes if _counts(node.layer)]
+    def __init__(self, solver: Solver, number: int, losses: LossWatch, ranks: Ranks | None):
+        self._solver, self._number, self._losses, self._ranks = solver, number, losses, ranks
+        self._net: Net = solver.test_nets[number]
+        self._counting = [node.layer for node in self._net.graph.nodes if _counts(node.layer)]
         self._wants_loss = solver.param.test_compute_loss
         self._scores = Scores([], 0.0)
 
@@ -91,8 +93,8 @@ class Test:
         loss = net.loss() if self._wants_loss else 0.0
         found = list(output_elements(net))
         if solver.nan != loss_watch.IGNORE:
-            i = list(solver.test_nets).index(net)
-            self._losses.warn_of_batch(found, f"iteration {solver.iter}, batch {batch} of test net #{i}")
+            where = f"iteration {solver.iter}, batch {batch} of test net #{self._number}"
+            self._losses.warn_of_batch(found, where)
         return found, loss
 
     def _add(self, found: Sequence[Output], loss: float) -> None:

@@ -120,25 +120,26 @@ class Updates:
         """Return whether updates follow the backward in one program, since nothing reads the gradients in between."""
         return not (self._norms or self._callbacks)
 
-    def passes(self) -> list[Kind]:
-        """Return the program of every pass of an iteration, in order: iter_size passes for each virtual rank of this
-        process. The last one averages gradients over ranks."""
-        n, ranks, tail = self._param.iter_size, self._virtual.inside if self._virtual else 1, self.tail
-        apart = "" if self.fused and tail else ", update apart"
-        passes: list[Kind] = []
-        for rank in range(ranks):
-            for i in range(n):
-                key, steps = "train first" if i == 0 else "train more", list[HostedStep]()
-                if i == n - 1 and rank == ranks - 1:
-                    key, steps = "train" if n == 1 else "train last", [] if apart else tail
-                elif i == n - 1 and self._virtual is not None:
-                    key, steps = f"train, sum {kept_level(rank)}", self._virtual.keep_steps(rank)
-                passes.append((f"{key}{apart}", i == 0, steps))
-        return passes
+    @property
+    def passes(self) -> int:
+        """Return the number of passes of an iteration: iter_size for each virtual rank of this process."""
+        return self._param.iter_size * (self._virtual.inside if self._virtual is not None else 1)
+
+    def kind(self, i: int) -> Kind:
+        """Return the program of pass `i` of an iteration. The last pass averages gradients over ranks."""
+        n = self._param.iter_size
+        rank, of_rank = divmod(i, n)
+        apart = "" if self.fused and self.tail else ", update apart"
+        key, steps = "train first" if of_rank == 0 else "train more", list[HostedStep]()
+        if i == self.passes - 1:
+            key, steps = "train" if n == 1 else "train last", [] if apart else self.tail
+        elif of_rank == n - 1 and self._virtual is not None:
+            key, steps = f"train, sum {kept_level(rank)}", self._virtual.keep_steps(rank)
+        return f"{key}{apart}", of_rank == 0, steps
 
     def kinds(self) -> list[Kind]:
         """Return the programs with a backward that an iteration runs; the last one averages gradients over ranks."""
-        return list({key: (key, first, tail) for key, first, tail in self.passes()}.values())
+        return list({kind[0]: kind for kind in map(self.kind, range(self.passes))}.values())
 
     def _programs_apart(self) -> Mapping[str, Callable[[], Sequenced]]:
         """Return the programs of an update of its own: key -> how to make it."""
@@ -201,7 +202,7 @@ class Updates:
     def run_tail(self, i: int) -> None:
         """Run what shapes changing within pass `i` of an iteration kept from running behind its backward."""
         self.follow_net()
-        key, _, steps = self.passes()[i]
+        key, _, steps = self.kind(i)
         self._net.memory.run(f"tail of {key} after a reshape", lambda: sequence("update", steps, None))
 
     def run_apart(self, rate: float, iteration: int) -> None:
