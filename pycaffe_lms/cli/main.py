@@ -113,11 +113,8 @@ def _usage() -> str:
     for name in _FIRST_WORDS:
         first = f"  {name}".ljust(column)
         lines += textwrap.wrap(COMMANDS[name].what, help.WIDTH, initial_indent=first, subsequent_indent=" " * column)
-    lines += [
-        "",
-        "begin with one of",
-        "  pycaffe-lms train digits                a small net; its data are included",
-    ]
+    lines += ["", "begin with one of"]
+    lines += ["  pycaffe-lms train digits                a small net; its data are included"]
     lines += ["  pycaffe-lms init mynet -images FOLDER   a net for your own pictures"]
     return "\n".join([*lines, "", "pycaffe-lms <action> --help explains the flags of one."])
 

@@ -123,9 +123,7 @@ def log_file(folder: str, rank: Rank | None) -> Iterator[None]:
 
 
 @contextmanager
-def joined(
-    solver: Solver, rank: Rank | None, args: argparse.Namespace
-) -> Iterator[Callable[[Mapping[str, str]], None]]:
+def joined(solver: Solver, rank: Rank | None, args: argparse.Namespace) -> Iterator[Compare]:
     """Within: the solver trains with the other ranks, from the same weights; no rank: alone.
 
     Yield a function that compares facts with the other ranks of several hosts; those of one -gpu share them all.
@@ -169,13 +167,16 @@ def _files(args: argparse.Namespace) -> list[str]:
 
 # -- ranks that MPI started: one voice ---------------------------------------------------------------------------------
 def refuse(command: str) -> None:
-    """Raise UsageError on rank 0 for a command that several processes would only repeat."""
+    """Raise UsageError on rank 0 for a command that several processes would only repeat, and where this system cannot
+    run ranks that a launcher of MPI started."""
     said = mpi.started()
-    if command not in _ONE_PROCESS or said is None:
+    if said is None or (command not in _ONE_PROCESS and (command != "train" or sys.platform == "linux")):
         return
     if said[0]:
         time.sleep(mpi.ENDED_S)
         raise SystemExit(UsageError.exit_code)
+    if command == "train":
+        raise UsageError("training under mpirun or srun needs Linux", fix="train with -gpu alone, on one machine")
     raise UsageError(f"{command} runs in one process, and mpirun or srun started several", fix=f"run {command} alone")
 
 
@@ -215,7 +216,8 @@ def _watch(child: int, rank: int) -> int:
         f"error: rank {rank} on {socket.gethostname()}: its process {child} was ended by {signal.Signals(-code).name}\n"
         "  fix: if nobody did that, dmesg says whether the host's memory was full; begin again with -resume latest"
     )
-    signal.signal(-code, signal.SIG_DFL) if -code in SIGNALS else None
+    if -code in SIGNALS:
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
     return 128 - code
 

@@ -60,9 +60,9 @@ def init_mpi(comm: Any = None, *, timeout: float = TIMEOUT_S) -> None:
     """Let solvers that this thread makes from now on train with those of the other MPI ranks.
 
     It sets solver_count and solver_rank, and after `set_mode_gpu` the GPU: each rank of a host takes the next one. A
-    solver starts from rank 0's weights. All ranks make the same solvers and steps. Rank 0 logs, tests and writes
-    snapshots. An exception that ends a rank's program ends all ranks, with rank and host. In one process that no MPI
-    launcher started nothing changes.
+    solver starts from rank 0's weights. All ranks make the same solvers and steps. Rank 0 logs and writes snapshots,
+    and the ranks divide the batches of a test. An exception that ends a rank's program ends all ranks, with rank and
+    host. In one process that no MPI launcher started nothing changes.
 
     Args:
         comm: a communicator of mpi4py; None: COMM_WORLD.
