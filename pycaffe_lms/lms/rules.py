@@ -60,8 +60,8 @@ class SearchBudget:
 
     Attributes:
         auto: sets of rules tried, in this order: each next one is that of 145 which, with those before it, gives the
-            fastest plans over the cases of `tools/bench/ablation.py`. Those that only copy come last: they are tried
-            where no other gave a plan.
+            fastest plans over the cases of `tools/bench/ablation.py`; the last but one was added for small budgets.
+            Those that only copy come last: they are tried where no other gave a plan.
         work: sum of (eviction passes x steps squared) after which no more rules are tried: a bound of the planning
             time, counted rather than timed, so that every run finds the same plan.
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program

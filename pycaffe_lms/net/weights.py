@@ -77,15 +77,14 @@ def _refuse_strangers(net: Net, theirs: Sequence[str], file: str) -> None:
         raise WeightsError("there are no weights in this file", fix=f"give weights for {of_net}").at(file=file)
     raise WeightsError(
         f"no layer of this file has the name of a layer with parameters of {of_net}, so nothing would be copied: "
-        f"the file has {_first(theirs)}; the net has {_first(ours)}",
+        f"the file has {_first(theirs, _NAMED_OF_EACH)}; the net has {_first(ours, _NAMED_OF_EACH)}",
         fix="give weights that were trained with this net, or give the net's layers the names they have in the file",
     ).at(file=file)
 
 
-def _first(names: Sequence[str]) -> str:
+def _first(names: Sequence[str], most: int) -> str:
     """Return the first names, and how many more there are."""
-    more = f" and {len(names) - _NAMED_OF_EACH} more" if names[_NAMED_OF_EACH:] else ""
-    return ", ".join(names[:_NAMED_OF_EACH]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
@@ -93,7 +92,7 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
     learned = [node for node in net.graph.nodes if node.params]
     missing = [n.name for n in learned if not {net.graph.params[p].owner for p in n.params} <= loaded]
     if missing:
-        listing = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else "")
+        listing = _first(missing, _NAMED)
         _log.warning(
             "%s has nothing for %d of %d layers with parameters, which keep their values: %s",
             file,

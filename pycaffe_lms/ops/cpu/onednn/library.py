@@ -84,8 +84,8 @@ def _installed() -> str | None:
     except importlib.metadata.PackageNotFoundError:
         files = ()
     of_conda = Path(sys.prefix, "lib", _SONAME)  # the loader looks there only for some builds of Python
-    candidates = [Path(f.locate()).resolve() for f in files if f.name == _SONAME] + [of_conda] * of_conda.exists()
-    return str(candidates[0]) if candidates else None
+    of_wheel = [Path(f.locate()).resolve() for f in files if f.name == _SONAME]
+    return next((str(path) for path in (*of_wheel, of_conda) if path.exists()), None)
 
 
 def _open(path: str) -> ctypes.CDLL:
