@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,38 @@ def test_blocks_run(page, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     for line in said_by_plan(page):
         assert line in done.stdout, f"{name_of(page)} shows a line that `plan` does not print: {line}"
+    found = accuracies(done.stderr)
+    for when, shown in accuracies("".join(said_by_training(page))):
+        near = [value for where, value in found if where == when and abs(value - shown) <= ROUNDING]
+        assert near, f"{name_of(page)} shows accuracy = {shown} at iteration {when}; found: {found}"
+
+
+ROUNDING = 3.5 / 297  # of digits' 297 test records three may be read otherwise where sums round differently
+_ACCURACY = re.compile(r"Iteration (\d+), Testing net|(?:^|\] |#0: )accuracy = ([\d.]+)", re.MULTILINE)
+
+
+def accuracies(log: str) -> list[tuple[int | None, float]]:
+    """The accuracies that `train` and `test` (iteration: None) log as means of a test."""
+    found, iteration = [], None
+    for match in _ACCURACY.finditer(log):
+        if match[1]:
+            iteration = int(match[1])
+        else:
+            found.append((iteration, float(match[2])))
+            iteration = None
+    return found
+
+
+def said_by_training(page: Path) -> list[str]:
+    """The text blocks that stand behind a command of `train` or `test` which is run."""
+    blocks = blocks_of(page)
+    pairs = [(a, b) for a, b in zip(blocks, blocks[1:], strict=False) if a in to_run(page, long=False)]
+    return [b.text for a, b in pairs if re.match("pycaffe-lms (train|test) ", a.text) and b.language == "text"]
+
+
+def test_accuracies_are_looked_at():
+    [page] = [page for page in BY_HAND if page.name == "1_first_net.md"]
+    assert [when for when, _ in accuracies("".join(said_by_training(page)))] == [0, 600, None]
 
 
 def said_by_plan(page: Path) -> list[str]:
@@ -90,6 +123,8 @@ def test_blocks_run_the_long_ones_too(page, tmp_path):
         assert "equal to the last bit" in done.stdout
         said = next(b.text for b in blocks_of(page) if b.language == "text").splitlines()
         assert said[-1] in done.stdout and said[0] in done.stderr
+        [about] = re.findall(r"ends with a test accuracy of\s+about ([\d.]+)", page.read_text())
+        assert round(accuracies(done.stderr)[-1][1], 2) == float(about)
 
 
 @pytest.mark.parametrize("page", BY_HAND, ids=name_of)
