@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.thorough
 def test_the_file_is_current(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import gen_scaling_docs

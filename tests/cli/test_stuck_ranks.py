@@ -96,7 +96,7 @@ def two_ranks(folder: Path, *flags: str):
         process.wait()
 
 
-@pytest.mark.parametrize("stuck", [0, 1])
+@pytest.mark.parametrize("stuck", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_stopped_rank_is_named_and_ends_the_run_in_time(folder, stuck):
     with two_ranks(folder, "-timeout", "4") as run:
         os.kill(run.rank(stuck), signal.SIGSTOP)

@@ -35,7 +35,10 @@ def test_published_operations(folder):
     assert multiply_adds(full_size(name), ALL[name].batch) / unit == pytest.approx(figure, rel=0.02)
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if not n.startswith("char_lstm")])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.thorough if "1001" in n else ()) for n in ALL if not n.startswith("char_lstm")],
+)
 def test_every_weight_meets_every_position_once(name):
     net, batch = full_size(name), ALL[name].batch
     total = 0

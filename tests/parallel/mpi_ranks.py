@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-LIMIT_S = 120.0
+LIMIT_S = 600.0  # the machine may be busy, or stand still for a while
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_mpi = pytest.mark.skipif(
     MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,

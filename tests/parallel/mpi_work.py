@@ -25,7 +25,7 @@ def operations(ranks: MpiRanks) -> dict:
     host = HostCommunicator(get_device("cpu"), path, ranks.count, ranks.index)
     found = {}
     for name, device in (("cpu", get_device("cpu")), ("sim", SimDevice(1 << 20))):
-        mpi = MpiCommunicator(ranks, device, timeout=60)
+        mpi = MpiCommunicator(ranks, device, timeout=600)
         rng = np.random.default_rng(ranks.index)
         given = [rng.normal(size=n).astype(np.float32) * 10.0 ** (4 * ranks.index) for n in ((3, 7), (0,), (2,))]
         given = [g.astype(np.float32) for g in given]
@@ -63,7 +63,7 @@ def operations(ranks: MpiRanks) -> dict:
 
 
 def different(ranks: MpiRanks) -> str:
-    mpi = MpiCommunicator(ranks, get_device("cpu"), timeout=60)
+    mpi = MpiCommunicator(ranks, get_device("cpu"), timeout=600)
     try:
         mpi.sum([np.zeros(2)]) if ranks.index else mpi.gather(b"12")
     except LostRank as error:

@@ -14,7 +14,7 @@ from pycaffe_lms.parallel.meeting import Meeting
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SOLVERS
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0  # the machine may be busy, or stand still for a while
 
 
 def in_threads(count: int, work: Callable[[int, str], object]) -> list:

@@ -388,7 +388,7 @@ def test_a_rank_whose_last_work_fails_ends_the_others():
 
     def work(rank, path):
         solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **PLACES["sim, latest"](rank))
-        parallel = joined(solver, path, timeout=20)
+        parallel = joined(solver, path)
         kept.append(parallel)
         solver.step(2)
         if rank == 1:

@@ -19,7 +19,7 @@ from .test_mpi_train import NET, filled
 pytestmark = needs_mpi
 HOST = socket.gethostname()
 LONG = ["-set", "max_iter=1000000", "-set", "display=1", "-set", "snapshot=0"]
-SOON_S = 60.0  # the machine may be busy: what matters is that it is far from the default of an hour
+SOON_S = 600.0  # the machine may be busy: what matters is that it is far from the default of an hour
 FAILS = """
 import os
 import pycaffe_lms as caffe
@@ -74,7 +74,7 @@ def test_a_rank_that_is_killed(tmp_path, rank):
     assert gone(pids) and time.monotonic() - since < SOON_S
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 2])
 def test_a_rank_that_hangs(tmp_path, rank):
     """Of the others the first says which it is, once."""
     ranks, pids, _ = begin(filled(tmp_path), 3, *LONG, "-timeout", "3")

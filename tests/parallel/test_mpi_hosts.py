@@ -91,7 +91,12 @@ def hosts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "words", [["cpu"], ["sim", "-lms", "1"], ["sim", "-lms", "auto", "-lms_budget", "400KB"]], ids=["cpu", "N", "auto"]
+    "words",
+    [
+        pytest.param(["cpu"], id="cpu"),
+        pytest.param(["sim", "-lms", "1"], id="N", marks=pytest.mark.thorough),
+        pytest.param(["sim", "-lms", "auto", "-lms_budget", "400KB"], id="auto"),
+    ],
 )
 def test_the_bits_of_one_host(tmp_path, hosts, words):
     (tmp_path / "alone").mkdir()

@@ -51,7 +51,9 @@ def run(folder, text: str, count: int = 2) -> tuple[int, str]:
     return mpiexec(count, [sys.executable, "program.py"], folder)
 
 
-@pytest.mark.parametrize("join", [INIT, BY_HAND], ids=["init_mpi", "MPI"])
+@pytest.mark.parametrize(
+    "join", [pytest.param(INIT, id="init_mpi"), pytest.param(BY_HAND, id="MPI", marks=pytest.mark.thorough)]
+)
 def test_the_bits_of_the_command(tmp_path, join):
     """Callbacks on rank 0 alone leave them unchanged."""
     (tmp_path / "command").mkdir()

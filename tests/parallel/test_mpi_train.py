@@ -125,7 +125,10 @@ def test_an_error_of_all_ranks_is_printed_once(folder, words, code, message):
     assert f"error: rank 0 of 3 on {HOST}: " in said and message in said
 
 
-@pytest.mark.parametrize("command", ["test", "time", "benchmark"])
+@pytest.mark.parametrize(
+    "command",
+    ["test", pytest.param("time", marks=pytest.mark.thorough), pytest.param("benchmark", marks=pytest.mark.thorough)],
+)
 def test_commands_of_one_process(folder, command):
     code, said = mpiexec(2, [sys.executable, "-m", "pycaffe_lms", command, "-model", "net.prototxt"], folder)
     assert code == 2 and said.count("error:") == 1 and f"fix: run {command} alone" in said
