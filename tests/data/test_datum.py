@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from pycaffe_lms.data.database.datum import datum_array, decode_datum, encode_datum, encode_picture_datum, parse_datum
 from pycaffe_lms.data.database.lmdb_source import LMDBSource
-from pycaffe_lms.data.transform.picture import MAX_PICTURE_VALUES, header_size
-from pycaffe_lms.errors import DataError, MissingDependency
+from pycaffe_lms.data.transform.picture import (
+    MAX_PICTURE_VALUES,
+    decode_picture,
+    encode_picture,
+    header_size,
+    stored_channels,
+)
+from pycaffe_lms.errors import DataError, MissingDependency, Where
 from pycaffe_lms.proto.caffe_pb2 import Datum
 from tests.data.helpers import shared_db
 from tests.shared_data import SHARED, needs_shared
@@ -37,6 +43,48 @@ def test_round_trip(dtype):
     found, label = decode(encode_datum(array, -5))
     assert found.dtype == dtype and label == -5
     np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 127), (1, 1, 128), (3, 5, 9), (2, 64, 128), (3, 512, 1400)])
+@pytest.mark.parametrize("label", [None, 0, -5, 70000])
+@pytest.mark.parametrize("say_raw", [False, True])
+def test_bytes_are_those_of_protobuf(shape, label, say_raw):
+    array = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    datum = Datum(channels=shape[0], height=shape[1], width=shape[2], data=array.tobytes(), label=label)
+    if say_raw:
+        datum.encoded = False
+    assert encode_datum(array, label, say_raw=say_raw) == datum.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("channels", [None, 1, 3, 4])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_planes_are_those_of_opencv(channels, dtype):
+    shape = (7, 5) if channels is None else (7, 5, channels)
+    pixels = np.random.default_rng(2).integers(0, np.iinfo(dtype).max, shape, dtype)
+    data = cv2.imencode(".png", pixels)[1].tobytes()
+    found = decode_picture(data, where=Where(file="x.png"), sixteen_bits=True)
+    assert found.flags.c_contiguous and found.dtype == dtype
+    np.testing.assert_array_equal(found, np.moveaxis(pixels.reshape(7, 5, -1), 2, 0))
+    if dtype == np.uint8:
+        assert encode_picture(found, "png", where=Where(file="x.png")) == data
+
+
+@pytest.mark.parametrize(
+    ("kind", "pixels", "channels"),
+    [
+        (".png", PICTURE, 3),
+        (".jpg", PICTURE, 3),
+        (".png", PICTURE[..., 0], 1),
+        (".jpg", PICTURE[..., 0], 1),
+        (".png", PICTURE.astype(np.uint16), None),
+        (".png", np.concatenate([PICTURE, PICTURE[..., :1]], 2), None),
+        (".bmp", PICTURE, None),
+    ],
+)
+def test_stored_channels(kind, pixels, channels):
+    data = cv2.imencode(kind, pixels)[1].tobytes()
+    assert stored_channels(data) == channels
+    assert all(stored_channels(data[:n]) in (None, channels) for n in range(len(data)))
 
 
 def test_float64_is_stored_as_float32():

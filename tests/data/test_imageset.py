@@ -101,6 +101,12 @@ def test_a_thread_of_pixels_is_left_out(tmp_path, caplog):
         ("a.jpg", {"gray": True}, True),  # Caffe stores the file although it has colours
         ("a.jpg", {"encode_type": "png"}, False),
         ("a.png", {"size": (4, 5)}, False),
+        ("a.png", {"size": (6, 8)}, True),  # has that size; Caffe encodes it again
+        ("a.jpg", {"size": (6, 8)}, True),
+        ("a.jpg", {"shorter_side": 6}, True),
+        ("a.jpg", {"size": (6, 8), "encode_type": "png"}, False),
+        ("a.png", {"size": (6, 8), "gray": True}, False),
+        ("a.jpg", {"size": (6, 8), "gray": True}, False),
     ],
 )
 def test_encoded_keeps_the_file_where_nothing_has_to_change(tmp_path, name, form, same):
@@ -111,8 +117,8 @@ def test_encoded_keeps_the_file_where_nothing_has_to_change(tmp_path, name, form
     assert not any(datum.HasField(f) for f in ("channels", "height", "width"))
     assert (datum.data == (tmp_path / name).read_bytes()) is same
     if not same:
-        kind = form.get("encode_type", "png")
-        pixels = cv2.imread(str(tmp_path / name))
+        kind = form.get("encode_type", name.rpartition(".")[2])
+        pixels = cv2.imread(str(tmp_path / name), cv2.IMREAD_GRAYSCALE if form.get("gray") else cv2.IMREAD_COLOR)
         pixels = cv2.resize(pixels, form["size"][::-1]) if "size" in form else pixels
         assert datum.data == cv2.imencode(f".{kind}", pixels)[1].tobytes()
 

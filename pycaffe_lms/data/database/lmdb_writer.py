@@ -13,8 +13,8 @@ from ...faults import of_files
 from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 
 _FIRST_MAP_BYTES = 64 << 20
-_COMMIT_BYTES = 64 << 20
-"""A transaction ends at this size even before `commit_every` records: it is in memory until it is written."""
+_COMMIT_BYTES = 8 << 20
+"""A transaction ends at this size even before `commit_every` records: while it is written, few pictures are decoded."""
 _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 

@@ -19,7 +19,7 @@ from ...errors import DataError, Where
 from ..database.datum import encode_datum, encode_picture_datum
 from ..database.whole_folder import Record
 from ..feed.image_list import ImageList
-from ..transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
+from ..transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size, stored_channels
 from ..transform.workers import in_order
 from .conversion import Progress, differs, open_present, say_present, spots, write_database
 
@@ -204,12 +204,14 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
     except DataError as error:
         return _MadeRecord(line, None, reason=error.message)
     label = int(images.labels[line])
+    fits = size is None or (size == array.shape[1:] and stored_channels(data) == len(array))
     if size is not None:
         array = resize_picture(array, size)
     if form.encoded:
         kind = form.encode_type or _ending(name, where)
-        # Caffe: the file's own bytes where its kind is right, even of a gray picture in a set of colour; io.cpp
-        if size is not None or not _is_kind(name, kind):
+        # Caffe: the file's own bytes where its kind is right and no size is given, even of a gray picture in a set of
+        # colour; io.cpp. With a size, other channels than the set's count as a change.
+        if not fits or not _is_kind(name, kind):
             data = encode_picture(array, kind, where=where)
         value = encode_picture_datum(data, label)
     else:

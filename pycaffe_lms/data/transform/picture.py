@@ -74,17 +74,33 @@ def decode_picture(
             where=where,
             fix="save it with 8 bits per channel, or set transform_param.force_color or force_gray",
         )
-    planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-    return np.ascontiguousarray(planes)
+    return _planes(image)
 
 
 def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Resize a uint8 picture (C, H, W) bilinearly to `size`, (height, width). Needs OpenCV, as `decode_picture`."""
     import cv2
 
-    pixels = np.ascontiguousarray(array.transpose(1, 2, 0))
-    resized = cv2.resize(pixels, size[::-1], interpolation=cv2.INTER_LINEAR)
-    return np.ascontiguousarray(resized.reshape(*size, -1).transpose(2, 0, 1))
+    if array.shape[1:] == size:
+        return array
+    return _planes(cv2.resize(_pixels(array), size[::-1], interpolation=cv2.INTER_LINEAR))
+
+
+def _planes(pixels: np.ndarray) -> np.ndarray:
+    """Return (height, width) or (height, width, channels) as contiguous (channels, height, width)."""
+    import cv2
+
+    if pixels.ndim == 2 or pixels.shape[2] == 1:
+        return np.ascontiguousarray(pixels).reshape(1, *pixels.shape[:2])
+    return np.stack(cv2.split(pixels))  # several times as fast as a transposed copy
+
+
+def _pixels(planes: np.ndarray) -> np.ndarray:
+    """Return (channels, height, width) as contiguous (height, width, channels); (height, width) for one channel."""
+    import cv2
+
+    merged: np.ndarray = planes[0] if len(planes) == 1 else cv2.merge(list(planes))
+    return merged
 
 
 def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
@@ -108,7 +124,7 @@ def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
     import cv2
 
     try:
-        done, encoded = cv2.imencode(f".{kind}", np.ascontiguousarray(array.transpose(1, 2, 0)))
+        done, encoded = cv2.imencode(f".{kind}", _pixels(array))
     except cv2.error as error:
         raise DataError(
             f'OpenCV does not write pictures of kind "{kind}": {error.err or error}',
@@ -125,23 +141,38 @@ def header_size(data: bytes) -> tuple[int, int] | None:
 
     A few hundred bytes can decode to gigabytes. For other formats there is OpenCV's own limit of 2^30 pixels.
     """
-    if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
+    if data.startswith(_PNG) and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)
         return height, width
-    if data.startswith(b"\xff\xd8"):
-        return _jpeg_size(data)
+    at = _jpeg_frame(data)
+    if at is not None:
+        height, width = struct.unpack_from(">HH", data, at + 5)
+        return height, width
     return None
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
+def stored_channels(data: bytes) -> int | None:
+    """Return the channels of 8 bits that a PNG or JPEG header claims; None for other formats and depths, and for a
+    palette."""
+    if data.startswith(_PNG) and len(data) >= 26:
+        depth, colour = data[24:26]
+        return {0: 1, 2: 3}.get(colour) if depth == 8 else None
+    at = _jpeg_frame(data)
+    return data[at + 9] if at is not None and data[at + 4] == 8 else None
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _jpeg_frame(data: bytes) -> int | None:
+    """Return where the frame header of a JPEG begins; None without one."""
+    at = 2 if data.startswith(b"\xff\xd8") else len(data)
+    while at + 10 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if marker == 0xFF:  # padding before a marker
             at += 1
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame header, any coding
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return height, width
+            return at
         else:
             at += 2 + struct.unpack_from(">H", data, at + 2)[0]
     return None
