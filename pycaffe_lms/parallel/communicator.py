@@ -5,6 +5,7 @@ Every rank makes the same calls in the same order.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -21,6 +22,19 @@ class Ticket(Protocol):
         """Wait for the result and return it. Raises LostRank where another rank is gone or does not answer in time."""
 
 
+class Stopwatch:
+    """Add up the seconds within, of `with` blocks that are not nested."""
+
+    def __init__(self) -> None:
+        self.seconds = self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+
 class Communicator(Protocol):
     """Exchange arrays of one rank's device with the other ranks.
 
@@ -30,6 +44,11 @@ class Communicator(Protocol):
     rank: int
     size: int
     can_capture: bool  # whether what `sum` queues can be recorded with `Device.capture`
+
+    @property
+    def exchange_seconds(self) -> float | None:
+        """Return how long this rank has been in exchanges, waits for other ranks included; None: the host cannot
+        tell."""
 
     def sum(self, arrays: Sequence[AnyArray]) -> None:
         """Queue the replacement of every array by its sum over all ranks, the same to the bit on each."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 4  # exchanges of numbers
 _HALF = 1 << 32
+_REPORT, _YES = 1, 2  # what a rank says in `agree`; the larger one counts
 LAG = 2  # iterations: how far a rank may be ahead of the slowest, and after how many a wish to stop is obeyed
 
 
@@ -119,13 +120,25 @@ class DataParallel:
     def agree(self, wish: bool, what: str = "stop") -> bool:
         """Return whether all ranks stop (or do `what`) here, because one wished to LAG iterations ago. Call it once per
         iteration."""
-        tickets = self._tickets.setdefault(what, deque())
-        tickets.append(self._queued(int(wish)))
-        lag = 0 if self._solver.net.device.is_host else LAG
-        agreed = len(tickets) > lag and bool(tickets.popleft().read())
-        if agreed:
+        tickets, report = self._tickets.setdefault(what, deque()), self._solver.rank_report
+        lag, said = 0 if self._solver.net.device.is_host else LAG, _YES if wish else 0
+        if what == "stop" and report.wanted(lag):  # one exchange of a number is enough for both
+            said = max(said, _REPORT)
+        tickets.append(self._queued(said))
+        answer = 0
+        if len(tickets) > lag:
+            answer = tickets.popleft().read()
+            if what == "stop":  # all ranks have come here
+                report.iterated(self._communicator.exchange_seconds)
+        if answer == _REPORT:
+            report.display(self.gather)
+        if answer == _YES:
             tickets.clear()  # on every rank: what they still say is the same wish
-        return agreed
+        return answer == _YES
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return what every rank gave, in the order of ranks; waits for all."""
+        return self._communicator.gather(value)
 
     def largest(self, values: Sequence[int]) -> list[int]:
         """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""

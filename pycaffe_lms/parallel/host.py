@@ -28,7 +28,7 @@ from ..backend.sim.device import SimDevice
 from ..errors import LostRank, UsageError
 from ..faults import Faults
 from . import communicator
-from .communicator import TIMEOUT_S
+from .communicator import TIMEOUT_S, Stopwatch
 from .meeting import leave
 
 _log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class HostCommunicator:
         self._slice = min(_SLICE_S, timeout / 4, self._warn / 4)
         self._processes: dict[int, int] = {}  # rank -> number of its process
         self._count = 0  # of exchanges
+        self._exchanging = Stopwatch()
         self._lost: LostRank | None = None
         self._peers: dict[int, socket.socket] = {}
         if rank == 0:
@@ -208,6 +209,10 @@ class HostCommunicator:
 
     def _exchange(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
         """Set mine = combine(mine, theirs) on rank 0 for rank after rank, then copy it to every rank's `mine`."""
+        with self._exchanging:
+            self._combine(operation, mine, combine)
+
+    def _combine(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
         self._begin()
         data = _raw(mine)
         if self.rank:
@@ -224,6 +229,10 @@ class HostCommunicator:
 
     def _swap(self, peer: int, send: HostArray, receive: HostArray) -> None:
         """Set receive = `send` of rank `peer`. Rank 0 passes arrays on."""
+        with self._exchanging:
+            self._pass_on(peer, send, receive)
+
+    def _pass_on(self, peer: int, send: HostArray, receive: HostArray) -> None:
         self._begin()
         sent = np.ascontiguousarray(send)
         into = np.empty_like(sent)
@@ -249,6 +258,10 @@ class HostCommunicator:
 
     def _collect(self, parts: list[HostArray]) -> None:
         """Fill every part by that of its rank."""
+        with self._exchanging:
+            self._fill(parts)
+
+    def _fill(self, parts: list[HostArray]) -> None:
         self._begin()
         flat = np.concatenate([part.reshape(-1) for part in parts])
         ends = np.cumsum([part.size for part in parts])
@@ -265,6 +278,11 @@ class HostCommunicator:
             np.copyto(part, values.reshape(part.shape))
 
     # -- operations ---------------------------------------------------------------------------------------------------
+    @property
+    def exchange_seconds(self) -> float:
+        """Return how long this rank has been in exchanges, waits for other ranks included."""
+        return self._exchanging.seconds
+
     def sum(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _SUM, list(arrays), np.add)
 

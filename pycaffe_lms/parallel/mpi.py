@@ -30,7 +30,7 @@ from ..backend.sim.device import SimDevice
 from ..errors import DeviceError, LostRank, MissingDependency, UsageError
 from ..faults import Faults
 from . import communicator
-from .communicator import TIMEOUT_S
+from .communicator import TIMEOUT_S, Stopwatch
 from .host import HostTicket
 
 _log = logging.getLogger(__name__)
@@ -198,6 +198,7 @@ class MpiCommunicator:
         self._sent, self._received = [0] * self.size, [0] * self.size  # messages to and from each rank
         self._lost: LostRank | None = None
         self._pending: list[Any] = []  # requests; they keep their buffers
+        self._exchanging = Stopwatch()
         self._comm, request = ranks.comm.Idup()  # messages of others, of the user's program say, stay apart
         self._wait([request], [None], "come")
 
@@ -209,6 +210,10 @@ class MpiCommunicator:
 
     def _swap(self, operation: int, send: Mapping[int, HostArray], receive: Mapping[int, HostArray]) -> None:
         """Send arrays to ranks and fill arrays from ranks, all of them contiguous, at the same time."""
+        with self._exchanging:
+            self._send_and_fill(operation, send, receive)
+
+    def _send_and_fill(self, operation: int, send: Mapping[int, HostArray], receive: Mapping[int, HostArray]) -> None:
         if self._lost is not None:
             raise self._lost
         if self._faults is not None and self._faults.strikes("rank"):
@@ -294,6 +299,11 @@ class MpiCommunicator:
         )
 
     # -- operations ---------------------------------------------------------------------------------------------------
+    @property
+    def exchange_seconds(self) -> float:
+        """Return how long this rank has been in exchanges, waits for other ranks included."""
+        return self._exchanging.seconds
+
     def sum(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._sum, list(arrays))
 

@@ -43,6 +43,7 @@ from .lms_log import IterationLog
 from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
+from .rank_report import RankReport
 from .rules import Rule
 from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
@@ -65,6 +66,9 @@ class Ranks(Protocol):
 
     def largest(self, values: Sequence[int]) -> list[int]:
         """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return what every rank gave, in the order of ranks; waits for all."""
 
     def states_of_root(self, layers: Sequence[Layer]) -> list[dict[str, int]]:
         """Return what `Layer.state` of these layers returns on rank 0."""
@@ -176,6 +180,7 @@ class Solver(Uncopied):
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
         self.lms_log = IterationLog(self.runtime)
+        self.rank_report = RankReport(self)
         self.nan: Policy = loss_watch.STOP
         self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self.updates = Updates(self.net, self.rule, param, self.callbacks, self.virtual, self.shares)

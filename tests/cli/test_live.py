@@ -13,11 +13,12 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.live import event_files, live, metrics, watcher
-from pycaffe_lms.cli.live.gauges import Gauges, Reading, images_per_iteration
+from pycaffe_lms.cli.live.gauges import Gauges, Reading
 from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.runtime.recorder import Recorder
 from pycaffe_lms.solvers.events import Display, Evaluation, Output
+from pycaffe_lms.solvers.rank_report import images_per_iteration
 
 from ..solvers.helpers import GAUSSIAN, PLACES, inner, loss, make, messages
 from .watching import NET, OPTIONS, RATES

@@ -308,6 +308,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
             record.write()
             files.write()
             _log_totals(solver)
+            if solver.ranks is not None:
+                solver.rank_report.total(solver.ranks.gather)
         solver.close()
     finally:
         signals.restore()

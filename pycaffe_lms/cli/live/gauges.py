@@ -5,11 +5,13 @@ All of it is the host's bookkeeping; nothing waits for the device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...lms.plan.plan import Plan
 from ...solvers import Solver
 from ...solvers.events import Display
+from ...solvers.rank_report import images_per_iteration, per_iteration
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,10 @@ class Reading:
     """Hold what was read; None where there is nothing: no speed at the first display, no device memory on the CPU.
 
     Attributes:
-        images_per_second: batch_size * iter_size * iterations per second.
+        images_per_second: batch_size * iter_size * ranks * iterations per second.
         device_bytes: taken from the device's pool, the arena of LMS included.
         lms_in, lms_out: bytes that training, without tests, copied to and from the device per iteration since the last
-            display, or since the start.
+            display, or since the start; of several ranks the sums in the newest report of ranks, None before the first.
         lms_stall: seconds per iteration in which layers wait for copies, as the plans predict.
         lms_waited: the same, measured in the last recorded iteration of these plans.
         simulated: measured by the model clock of a simulated device.
@@ -47,11 +49,14 @@ class Gauges:
         speed, copied = display.speed, self._totals()
         moved = [(now - before) / max(1, display.iterations) for now, before in zip(copied, self._copied, strict=True)]
         self._copied = copied
+        lms: Sequence[float | None] = moved if self._solver.runtime.active else (None, None)
+        if self._solver.solver_count > 1:
+            lms = [per_iteration(self._solver.rank_report.rows, name) for name in ("bytes_in", "bytes_out")]
         return Reading(
             images_per_second=None if speed is None or self._images is None else speed * self._images,
             device_bytes=self.device_bytes(),
-            lms_in=moved[0] if self._solver.runtime.active else None,
-            lms_out=moved[1] if self._solver.runtime.active else None,
+            lms_in=lms[0],
+            lms_out=lms[1],
             lms_stall=predicted_stall(self._solver) if self._solver.runtime.active else None,
             lms_waited=measured_stall(self._solver) if self._solver.runtime.active else None,
             simulated=self._solver.runtime.device.simulated,
@@ -90,11 +95,3 @@ def _train_plans(solver: Solver) -> list[tuple[int, str, Plan]]:
     middle = solver.param.iter_size - 2  # how often "train more" runs
     plans = [(key, plan) for key, plan in solver.net.memory.plans().items() if key.startswith("train")]
     return [(middle if key.startswith("train more") else 1, key, plan) for key, plan in plans if plan is not None]
-
-
-def images_per_iteration(solver: Solver) -> int | None:
-    """Return the largest first axis of tops of the train net's data layers, times iter_size; None: there are none."""
-    net = solver.net
-    makers = [node for node in net.graph.nodes if not node.layer.param.bottom and not node.layer.params]
-    batches = [net.blobs[top].shape[0] for node in makers for top in node.layer.param.top if net.blobs[top].shape]
-    return max(batches) * solver.param.iter_size if batches else None

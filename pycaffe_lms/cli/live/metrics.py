@@ -7,7 +7,8 @@
 time: seconds since 1970. An output of several elements is a list. What is not finite is null, as JSON has no other
 name for it. Under LMS there are also, each per iteration of training, lms_bytes_in, lms_bytes_out, lms_stall_seconds
 (predicted) and, once an iteration of the plans in use was recorded, lms_stall_seconds_measured (on the simulated
-device by its model clock).
+device by its model clock). With several ranks images_per_second and bytes copied are those of all together, the bytes
+as of the newest report of ranks in the log (without one they are left out); other numbers are those of rank 0.
 """
 
 from __future__ import annotations
