@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pycaffe_lms.backend.device import align
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.views import profile
+from pycaffe_lms.cli.views.profile import Recorded
 from pycaffe_lms.errors import UsageError, human_bytes
 from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, RecordedTimes
 
@@ -46,7 +48,7 @@ def test_every_row_in_order_with_its_totals():
         RecordedTimes(COPIES_IN, "x.data", 0, 10, nbytes=20_000),
         RecordedTimes(COPIES_OUT, "y.data", 30, 30, nbytes=4),
     ]
-    found = json.loads(json.dumps(profile.build_trace(timed, [("iteration 2", 0.0)], "title")))
+    found = json.loads(json.dumps(profile.build_trace([Recorded("title", timed, [("iteration 2", 0.0)])])))
     _check_order(found)
     rows = _rows(found)
     assert list(rows) == [STEPS, COPIES_IN, COPIES_OUT, HOST]
@@ -64,16 +66,36 @@ def test_every_row_in_order_with_its_totals():
 
 
 def test_what_seems_to_overlap_by_a_tick_of_the_clock_follows():
-    found = profile.build_trace([RecordedTimes(STEPS, "a", 0, 10.5), RecordedTimes(STEPS, "b", 10, 12)], [], "")
+    steps = [RecordedTimes(STEPS, "a", 0, 10.5), RecordedTimes(STEPS, "b", 10, 12)]
+    found = profile.build_trace([Recorded("", steps, [])])
     assert [(e["ts"], e["dur"]) for e in _rows(found)[STEPS]] == [(0, 10.5), (10.5, 1.5)]
 
 
 def test_a_copy_before_the_first_iteration_moves_the_origin():
-    found = profile.build_trace(
-        [RecordedTimes(COPIES_IN, "x", -2, 1), RecordedTimes(STEPS, "a", 1, 3)], [("iteration 1", 0.0)], ""
-    )
+    timed = [RecordedTimes(COPIES_IN, "x", -2, 1), RecordedTimes(STEPS, "a", 1, 3)]
+    found = profile.build_trace([Recorded("", timed, [("iteration 1", 0.0)])])
     _check_order(found)
     assert [e["ts"] for e in found["traceEvents"] if e["ph"] != "M"] == [0, 2, 3]
+
+
+def test_ranks_are_processes_on_one_clock():
+    """The second began 5 us after the first, and copies 2 us before that."""
+    first = Recorded("rank 0", [RecordedTimes(STEPS, "a", 1, 4)], [("iteration 2", 0.0)], began_us=-100.0)
+    second = Recorded("rank 1", [RecordedTimes(COPIES_IN, "x", -2, 1, 8)], [("iteration 2", 0.0)], began_us=-95.0)
+    assert Recorded.decoded(second.encoded()) == replace(second, iterations=[["iteration 2", 0.0]])
+    found = profile.build_trace([first, Recorded.decoded(second.encoded())])
+    _check_order(found)
+    events = [(e["pid"], e["name"], e["ts"], e.get("dur")) for e in found["traceEvents"] if e["ph"] != "M"]
+    assert events == [
+        (1, "iteration 2", 0, None),
+        (1, "a", 1, 3),
+        (2, "x", 3, 3),
+        (2, "iteration 2", 5, None),
+    ]
+    names = {e["pid"]: e["args"]["name"] for e in found["traceEvents"] if e["name"] == "process_name"}
+    assert names == {1: "rank 0", 2: "rank 1"}
+    earlier = profile.build_trace([first, replace(second, began_us=-100.5)])
+    assert min(e["ts"] for e in earlier["traceEvents"] if e["ph"] != "M") == 0
 
 
 def test_time_on_the_cpu_has_one_row_of_wall_clock_times(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -142,6 +143,28 @@ def test_logs_of_ranks(folder):
     assert "Solving small" in first and "Solving small" in second
     assert "Iteration 4 (" in first and "Iteration 4 (" not in second
     assert said.count("Solving small") == 1
+
+
+def test_what_is_seen_of_ranks(folder):
+    """A trace with a process for each rank, a row of each at the end of the log, sums over ranks in the metrics."""
+    files = ["-profile", "trace.json", "-metrics", "metrics.jsonl"]
+    code, said = train(folder, 2, "-backend", "sim", *LMS["1 KB"], *files, "-set", "max_iter=12")
+    assert code == 0, said
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [names[p].partition(":")[0] for p in (1, 2)] == [f"rank {r} on {HOST}" for r in range(2)]
+    for process in names:
+        mine = [e for e in events if e["pid"] == process]
+        assert [e["name"] for e in mine if e["ph"] == "i"] == ["iteration 2", "iteration 3", "iteration 4"]
+        assert sum(e["name"].startswith("forward:conv") for e in mine) >= 3
+    row = rf"rank (\d) on {HOST}: [\d.e+]+ ms own work, .* exchanging .*; LMS ([\d.]+) KiB in, ([\d.]+) KiB out"
+    rows = re.findall(row, said)
+    assert [rank for rank, _, _ in rows] == ["0", "1"]
+    shown = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert "lms_bytes_in" not in shown[0]
+    for name, column in (("lms_bytes_in", 1), ("lms_bytes_out", 2)):
+        assert shown[-1][name] == pytest.approx(1024 * sum(float(r[column]) for r in rows), rel=0.01)
+    assert shown[-1]["images_per_second"] == pytest.approx(2 * 8 * shown[-1]["iterations_per_second"])
 
 
 def test_ranks_of_different_commands(folder):

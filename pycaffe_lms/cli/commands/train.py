@@ -145,7 +145,7 @@ def build_parser() -> flags.Parser:
         help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
         "named PREFIX_nan_iter_N, warn logs it once and goes on, ignore does not look for it",
     )
-    flags.add_profile(p, "the run's iterations 2 to 4")
+    flags.add_profile(p, "the run's iterations 2 to 4, of every rank")
     p.add_argument(
         "--lms_report",
         default="",
@@ -289,8 +289,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         for net in (solver.net, *solver.test_nets):
             synthetic.fill(net)
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
-        trace = args.profile if root else ""
-        record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
+        # the first builds kernels
+        record = profile.Profile(args.profile, solver.runtime, title, first=2, last=4, root=root)
         files.follow(solver)
         solver.nan = args.nan
         solver.around_iteration = lambda: _both(record, files)
@@ -300,6 +300,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         _log_memory(solver)
         _log.info("Starting Optimization")
         with ranks.joined(solver, rank, args) as compare:
+            if solver.ranks is not None:
+                record.gather = solver.ranks.gather
             with watched(solver, watchers):
                 if args.resume:
                     found = solver.restore_latest()

@@ -58,12 +58,14 @@ class Recorder:
 
     On a device the rows are steps, copies in, copies out, and the host issuing the steps. Without a device there is
     only the row of steps, by the wall clock.
+
+    began: `time.perf_counter()` at the start of the first iteration.
     """
 
     def __init__(self, runtime: Runtime):
         self.runtime, self.device = runtime, runtime.device
         self._queued = not self.device.is_host
-        self._began = 0.0
+        self.began = 0.0
         self._anchors: list[tuple[str, object]] = []  # iterations: name, mark of the start
         self._marks: list[tuple[int, str, str, object, object, int]] = []  # iteration, row, name, start, end, bytes
         self._issued: list[tuple[str, float, float]] = []
@@ -75,7 +77,7 @@ class Recorder:
         """Record everything that the runtime runs inside the context, as one iteration of this name."""
         if not self._anchors:
             self.device.synchronize()  # so that the first mark is the same moment on both clocks
-            self._began = time.perf_counter()
+            self.began = time.perf_counter()
         with self.device.active():
             self._anchors.append((name, self.begin(self.device.compute)))
         self.runtime.recorder = self
@@ -153,7 +155,7 @@ class Recorder:
             for i, row, name, start, end, nbytes in self._marks
         ]
         timed += [
-            RecordedTimes(HOST, name, 1e6 * (a - self._began), 1e6 * (b - self._began)) for name, a, b in self._issued
+            RecordedTimes(HOST, name, 1e6 * (a - self.began), 1e6 * (b - self.began)) for name, a, b in self._issued
         ]
         return timed, [(name, us) for (name, _), us in zip(self._anchors, begins, strict=True)]
 
@@ -173,7 +175,7 @@ class Recorder:
                 return 1e-6 * self._us(begins, i, mark)
 
             spans = {op: (seconds(a), seconds(b)) for op, (a, b) in run.marks.items()}
-            spans |= {op: (a - self._began, b - self._began) for op, (a, b) in run.hosted.items()}
+            spans |= {op: (a - self.began, b - self.began) for op, (a, b) in run.hosted.items()}
             stalls: dict[int, float] = {}
             for step, mark, copies in run.waits:
                 late = max(spans[w][1] for w in copies) - seconds(mark)
