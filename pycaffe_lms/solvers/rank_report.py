@@ -49,6 +49,18 @@ class Row:
     bytes_out: int | None = None
     stall: float | None = None
 
+    def described(self) -> dict[str, str | int | float | None]:
+        """Return the numbers as `-lms_stats` has them: totals of the iterations."""
+        return {
+            "host": self.host,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+            "exchange_seconds": self.exchange,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "stall_ms_predicted": None if self.stall is None else 1e3 * self.stall,
+        }
+
     @property
     def work(self) -> float | None:
         """Return the seconds of an iteration outside of exchanges."""
@@ -70,6 +82,7 @@ class RankReport:
 
     Attributes:
         rows: of the newest report, in the order of ranks; empty before the first.
+        totals: of all iterations but the first, once `total` was called.
     """
 
     def __init__(self, solver: Solver):
@@ -79,6 +92,7 @@ class RankReport:
         self._now: _Count | None = None
         self._wished: float | None = None
         self.rows: Sequence[Row] = ()
+        self.totals: Sequence[Row] = ()
 
     def iterated(self, exchange: float | None) -> None:
         """Count an iteration that all ranks have finished. exchange: seconds in exchanges so far, or None.
@@ -113,9 +127,9 @@ class RankReport:
     def total(self, gather: Callable[[bytes], list[bytes]]) -> None:
         """Exchange what the ranks did in all iterations but the first; the root logs a row of each. All ranks call it,
         after the same iteration."""
-        rows = self._gathered(gather, self._begin)
-        if self._solver.is_root and rows:
-            for text in table(rows, images_per_iteration(self._solver)):
+        self.totals = self._gathered(gather, self._begin)
+        if self._solver.is_root and self.totals:
+            for text in table(self.totals, images_per_iteration(self._solver)):
                 _log.info(text)
 
     def _gathered(self, gather: Callable[[bytes], list[bytes]], since: _Count | None) -> Sequence[Row]:

@@ -145,9 +145,10 @@ def test_logs_of_ranks(folder):
     assert said.count("Solving small") == 1
 
 
-def test_what_is_seen_of_ranks(folder):
+def test_what_is_seen_of_ranks(tmp_path):
     """A trace with a process for each rank, a row of each at the end of the log, sums over ranks in the metrics."""
-    files = ["-profile", "trace.json", "-metrics", "metrics.jsonl"]
+    folder = filled(tmp_path)
+    files = ["-profile", "trace.json", "-metrics", "metrics.jsonl", "-lms_stats", "stats.json"]
     code, said = train(folder, 2, "-backend", "sim", *LMS["1 KB"], *files, "-set", "max_iter=12")
     assert code == 0, said
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
@@ -160,6 +161,11 @@ def test_what_is_seen_of_ranks(folder):
     row = rf"rank (\d) on {HOST}: [\d.e+]+ ms own work, .* exchanging .*; LMS ([\d.]+) KiB in, ([\d.]+) KiB out"
     rows = re.findall(row, said)
     assert [rank for rank, _, _ in rows] == ["0", "1"]
+    stats = json.loads((folder / "stats.json").read_text())["ranks"]
+    assert [row["host"] for row in stats] == [HOST] * 2
+    for row, (_, into, _) in zip(stats, rows, strict=True):
+        assert row["bytes_in"] / row["iterations"] == pytest.approx(1024 * float(into), rel=0.01)
+        assert 0 < row["exchange_seconds"] < row["seconds"]
     shown = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
     assert "lms_bytes_in" not in shown[0]
     for name, column in (("lms_bytes_in", 1), ("lms_bytes_out", 2)):

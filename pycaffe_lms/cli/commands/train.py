@@ -308,10 +308,10 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
                     compare({"the snapshot to resume from": found or "none"} | of_files([found] if found else []))
                 solver.solve(args.snapshot or None)
             record.write()
-            files.write()
             _log_totals(solver)
             if solver.ranks is not None:
                 solver.rank_report.total(solver.ranks.gather)
+            files.write()
         solver.close()
     finally:
         signals.restore()

@@ -82,8 +82,10 @@ class LmsFiles:
         if self._report:
             self._write_report()
         if self._stats:
-            content = json.dumps(self._solver.statistics(), indent=1).encode()
-            atomic_write(self._stats, content, error=CaffeError)
+            content, rows = self._solver.statistics(), self._solver.rank_report.totals
+            if rows:
+                content["ranks"] = [row.described() for row in rows]
+            atomic_write(self._stats, json.dumps(content, indent=1).encode(), error=CaffeError)
             _log.info("Wrote the statistics of Large Model Support to %s", self._stats)
 
     def _write_report(self) -> None:
