@@ -30,6 +30,7 @@ from .declarations import (
     BuildContext,
     Count,
     Declaration,
+    Exchange,
     Gradients,
     InPlace,
     Lives,
@@ -56,6 +57,7 @@ __all__ = [
     "BuildContext",
     "Count",
     "Declaration",
+    "Exchange",
     "Gradients",
     "InPlace",
     "Layer",
@@ -192,6 +194,14 @@ class Layer:
         """Return the layer's role in a chain of layers that runs as one step; None: it runs alone. After `setup`."""
         return None
 
+    @property
+    def exchanges(self) -> bool:
+        """Return whether passes exchange arrays with the other ranks of a training, which then run them together.
+
+        Such a layer's `rematerialize` exchanges nothing. After `setup`.
+        """
+        return False
+
     def shares(self) -> dict[int, int]:
         """Return {top index: bottom index} of tops whose data and diff are their bottom's memory (Flatten)."""
         return {}
@@ -291,6 +301,10 @@ class Layer:
         Called after a net has run, for layers that declare `reports_device_errors`.
         """
         return None
+
+    def join(self, ranks: Exchange | None) -> None:
+        """Exchange arrays through `ranks` from now on; None: with no other rank. Called where `exchanges` is true."""
+        raise AssertionError(f"{type(self).__name__} has no join")
 
     # -- the passes: they queue operations --------------------------------------------------------------------------
     def forward(self, io: Pass) -> None:

@@ -7,12 +7,12 @@ A layer requests with `ParamRequest`, `Scratch` and `Needs`; `Pass` holds the ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -225,6 +225,23 @@ class Needs:
     bottoms: frozenset[int] = frozenset()
     tops: frozenset[int] = frozenset()
     params: frozenset[int] = frozenset()
+
+
+class Exchange(Protocol):
+    """Exchange a layer's arrays with the same layer on the other ranks of a training, see `Layer.exchanges`.
+
+    Operations are queued on the compute stream, by all ranks in the same order.
+    """
+
+    rank: int
+    size: int
+    can_capture: bool  # whether what is queued can be recorded as a CUDA graph
+
+    def sum(self, arrays: Sequence[AnyArray]) -> None:
+        """Queue the replacement of every array by its sum over all ranks, the same to the bit on each."""
+
+    def all_gather(self, parts: Sequence[AnyArray]) -> None:
+        """Queue the filling of every parts[r] by that of rank r."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..arrays import AnyArray
 from ..errors import GraphError, UsageError
 from ..lms.program import Access, Mode, Step
 from ..net.program.programs import HostedStep
@@ -63,7 +64,8 @@ class DataParallel:
         Raises GraphError where the ranks' nets differ, LostRank where another rank is gone."""
         net = self._solver.net
         steps = net.arrangement.whole_backward(accumulate=False)
-        number = digest(net.run_graph, steps, net.dtype.itemsize, self._solver.sharing)
+        exchanging = [node.name for node in net.run_graph.exchanging]
+        number = digest(net.run_graph, steps, net.dtype.itemsize, self._solver.sharing, exchanging)
         largest, smallest = self._queued(number).read(), -self._queued(-number).read()
         if largest != smallest:
             self.abort()
@@ -115,6 +117,8 @@ class DataParallel:
         else:
             reduction = Reduction(net.runtime, ranks, layer_wise)
         solver.updates.join(ranks)
+        for node in net.graph.exchanging:
+            node.layer.join(_LayerExchange(ranks, reduction))
         solver.train_with(self, reduction)
 
     def agree(self, wish: bool, what: str = "stop") -> bool:
@@ -177,6 +181,8 @@ class DataParallel:
                     tickets.popleft().read()
             self._solver.snapshots.finish()  # it asks `check`
             self._solver.net.memory.forget_plans()  # CUDA graphs hold what the communicator must free
+            for node in self._solver.net.graph.exchanging:
+                node.layer.join(None)
             self._communicator.close()
             self._closed = True
         except BaseException:
@@ -186,6 +192,22 @@ class DataParallel:
     def abort(self) -> None:
         """Close the connections at once, so that the other ranks notice."""
         self._communicator.abort()
+
+
+class _LayerExchange:
+    """Exchange the arrays of layers on the compute stream, behind the sums of gradients that were queued before."""
+
+    def __init__(self, communicator: Communicator, reduction: Reduction):
+        self._communicator, self._reduction = communicator, reduction
+        self.rank, self.size, self.can_capture = communicator.rank, communicator.size, communicator.can_capture
+
+    def sum(self, arrays: Sequence[AnyArray]) -> None:
+        self._reduction.wait()
+        self._communicator.sum(arrays)
+
+    def all_gather(self, parts: Sequence[AnyArray]) -> None:
+        self._reduction.wait()
+        self._communicator.all_gather(parts)
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ class LayerTypes:
         scale_filler: Fields | pb.FillerParameter = ...,
         bias_filler: Fields | pb.FillerParameter = ...,
         scale_bias: bool = False,
+        sync: bool = False,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

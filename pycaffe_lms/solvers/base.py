@@ -236,7 +236,12 @@ class Solver(Uncopied):
             raise
         self._gather_history()  # on all ranks, since the root may snapshot below
         if not self.is_root:
-            if self.ranks is not None and not self._stop and p.test_interval and self.iter % p.test_interval == 0:
+            if self._stop:
+                self._tell_done(None)
+                return
+            if p.display and self.iter % p.display == 0 and self.net.graph.exchanging:
+                self.net.test_forward()  # with rank 0, which displays the loss
+            if self.ranks is not None and p.test_interval and self.iter % p.test_interval == 0:
                 self._test_together()
             self._tell_done(None)
             return

@@ -66,6 +66,7 @@ class LayerBench:
     param_propagate: tuple | None = None
     needs_backward: bool = True
     in_place: bool = False
+    ranks: int = 1
     params: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -77,7 +78,8 @@ class LayerBench:
             message.bottom.extend(f"b{i}" for i in range(len(self.bottom_shapes)))
         if not message.top:
             message.top.extend(f"b{i}" if self.in_place else f"t{i}" for i in range(self.n_top))
-        self.layer = layer_class(self.type)(message, BuildContext(phase=self.phase, dtype=self.dtype))
+        context = BuildContext(phase=self.phase, dtype=self.dtype, solver_count=self.ranks)
+        self.layer = layer_class(self.type)(message, context)
         self.layer.check_counts(len(message.bottom), len(message.top))
         try:
             self.layer.setup([tuple(s) for s in self.bottom_shapes])

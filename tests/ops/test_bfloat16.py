@@ -202,7 +202,19 @@ def _cases():
         yield f"average_pool{tail}_backward", y, x, *more, g
 
 
-CASES = list(_cases())
+def _sync_cases():
+    for n, c, s in ((50, 64, 1), (3, 8, 49), (40, 3, 1)):
+        size, work = Grid(n, c, s), np.zeros(max(1000, fused_norm_work(n, c, s)), np.float32)
+        moments, items = Moments(f(c), positive(c)), np.full(1, 2.0 * n * s, np.float32)
+        yield "sync_norm_moments", h(n, c, s), f(2 * c + 1), work, size
+        gathered, running = positive(3 * (2 * c + 1)), RunningSums(f(c), f(c), f(1))
+        yield "sync_norm_statistics", gathered, Moments(f(c), f(c)), f(1), running, BatchNorm(size, 1e-5, 0.9)
+        yield "sync_norm_sums", h(n, c, s), h(n, c, s), moments, f(2 * c), work, size
+        for scale in (None, f(c)):
+            yield "sync_norm_gradient", h(n, c, s), h(n, c, s), h(n, c, s), moments, scale, f(2 * c), items, size
+
+
+CASES = [*_cases(), *_sync_cases()]
 
 
 def _placed(argument, put):

@@ -51,6 +51,7 @@ layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" inner_product_
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
 """
 TEXT = solver_text(NET, momentum=0.9, weight_decay=0.001, base_lr=0.01)
+SYNC = TEXT.replace('top: "bn1" }', 'top: "bn1" batch_norm_param { sync: true } }', 1)
 CLIPPED = solver_text(NET, momentum=0.9, base_lr=0.01, clip_gradients=0.5, iter_size=2)
 ITERATIONS = 6
 LMS = {
@@ -129,19 +130,24 @@ def same(found, expected, *, but=()) -> None:
         assert i in but or np.array_equal(a, b), f"blob {i} differs by {np.abs(a - b).max()}"
 
 
-def test_both_ranks_have_the_same_and_it_is_what_simulated_ranks_have(expected):
-    same(expected[1], expected[0], but=STATISTICS)
+def near_simulated(found, text: str) -> None:
+    """Compare rank 0 with that of two simulated ranks."""
 
     def simulated(rank, path):
-        solver = rank_solver(TEXT, rank, 2)
+        solver = rank_solver(text, rank, 2)
         parallel = joined(solver, path)
         solver.step(ITERATIONS)
-        found = bits(solver)
+        values = bits(solver)
         parallel.close()
-        return found
+        return values
 
-    for a, b in zip(expected[0], in_threads(2, simulated)[0], strict=True):
+    for a, b in zip(found, in_threads(2, simulated)[0], strict=True):
         np.testing.assert_allclose(a, np.frombuffer(b, np.float32), rtol=2e-3, atol=2e-4)
+
+
+def test_both_ranks_have_the_same_and_it_is_what_simulated_ranks_have(expected):
+    same(expected[1], expected[0], but=STATISTICS)
+    near_simulated(expected[0], TEXT)
 
 
 @pytest.mark.parametrize("lms", LMS)
@@ -184,6 +190,19 @@ def test_clipping_and_several_passes(tmp_path, expected):
     for rank in (0, 1):
         same(first[rank], second[rank])
     same(first[0], first[1], but=STATISTICS)
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+@pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
+def test_synchronized_batch_norm(tmp_path, expected, layer_wise, capture):
+    """The same bits with LMS and without, running averages included on both; near what simulated ranks have."""
+    plain = train(tmp_path, 2, SYNC)
+    same(plain[1], plain[0])
+    assert not np.array_equal(plain[0][2], expected[0][2]), "the mean of one rank alone"
+    for lms in LMS:
+        for found in train(tmp_path, 2, SYNC, lms, layer_wise, capture):
+            same(found, plain[0])
+    near_simulated(plain[0], SYNC)
 
 
 @pytest.mark.skipif(GPUS < 4, reason="fewer than four GPUs")

@@ -9,7 +9,23 @@ from ...ops.axes import around_axis
 from ...ops.records import Affine, AffineGradients, BatchNorm, Grid, Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
+from ..base import (
+    TEST,
+    TRAIN,
+    AnyArray,
+    Declaration,
+    Exchange,
+    InPlace,
+    Layer,
+    Lives,
+    Needs,
+    Ops,
+    Pass,
+    Role,
+    Shape,
+    Shapes,
+    count,
+)
 from ..registry import register_layer
 
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
@@ -46,6 +62,8 @@ class BatchNormLayer(_BatchNormed):
     factor = f * factor + 1, mean = f * mean + batch mean, var = f * var + m / (m - 1) * batch var, where
     f = moving_average_fraction and m = values per channel. With global statistics mean and var are the running sums
     over factor; a factor of 0 makes both 0.
+    With batch_norm_param.sync, where several ranks train together: the batch's statistics, and the two sums over it in
+    backward, are those of the batches of all ranks together (synchronized BatchNorm); backward reads the bottom.
     Bottom 0: x, (N, C, ...), or (N) as one channel. Top 0: y, the shape of x; may be in place.
     Parameters: mean (C), var (C), factor (1), never learned; with scale_bias scale (C), first 1, and bias (C), first 0.
     Backward reads, for x's gradient: the top (batch statistics) or nothing; with scale_bias the scale, and the bottom
@@ -57,6 +75,7 @@ class BatchNormLayer(_BatchNormed):
     """
 
     declares = replace(_BatchNormed.declares, any_precision=True)
+    _ranks: Exchange | None = None
 
     def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.batch_norm_param
@@ -68,6 +87,7 @@ class BatchNormLayer(_BatchNormed):
                 f"has scale_bias: false and {fillers[0]}", fix=f"write scale_bias: true or no {fillers[0]}"
             )
         self.scaled = bn.scale_bias or bool(fillers)
+        self._sync = bn.sync and self.phase == TRAIN and not self.use_global and self.context.solver_count > 1
         for i, spec in enumerate(self.param.param[:3]):
             if spec.lr_mult != 0:
                 raise self.error(
@@ -83,7 +103,15 @@ class BatchNormLayer(_BatchNormed):
 
     @property
     def role(self) -> Role | None:
-        return None if self.scaled else Role.NORMALISE
+        return None if self.scaled or self._sync else Role.NORMALISE
+
+    @property
+    def exchanges(self) -> bool:
+        return self._sync
+
+    def join(self, ranks: Exchange | None) -> None:
+        self._ranks = ranks
+        self.declares = replace(self.declares, cuda_graph_safe=ranks is None or ranks.can_capture)
 
     def _channels(self, shape: Shape) -> int:
         self.check_axes(shape, 1)
@@ -99,10 +127,14 @@ class BatchNormLayer(_BatchNormed):
             self.operation = ops.batch_norm_scaled_train if self.scaled else ops.batch_norm_train
         kept = self.saved_if_needed
         self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
-        self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)
+        self.scratch("mean", (c,), lives=kept, backward=self.scaled or self._sync, remat_reads=not self.use_global)
         if self.scaled or not self.use_global:
             work = 2 * c * (reduction_parts(*grid) + 1)
             self.scratch("work", (work,), lives=Lives.CALL, forward=not self.use_global)
+        if self._sync:
+            self.scratch("gathered", (self.context.solver_count * (2 * c + 1),), lives=Lives.CALL, backward=False)
+            self.scratch("items", (1,), lives=kept, remat_reads=True)
+            self.scratch("sums", (2 * c,), lives=Lives.CALL, forward=False)
 
     def forward_needs(self) -> Needs:
         statistics = {0, 1, 2} if self.use_global else set()
@@ -116,18 +148,53 @@ class BatchNormLayer(_BatchNormed):
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         values = frozenset({0}) if propagate_down[0] and not self.use_global else frozenset()
+        if self._sync:
+            scale = frozenset({3}) if self.scaled and propagate_down[0] else frozenset()
+            return Needs(bottoms=values | ({0} if any(param_propagate[3:]) else set()), params=scale)
         if not self.scaled:
             return Needs(tops=values)
         scale = frozenset({3}) if propagate_down[0] else frozenset()
         return Needs(bottoms=frozenset({0}) if param_propagate[3] else values, params=scale)
 
     def forward(self, io: Pass) -> None:
+        if self._sync:
+            self._sync_forward(io)
+            return
         affine = (Affine(*io.param[3:]),) if self.scaled else ()
         arrays = (io.bottom[0], io.top[0], self._moments(io), RunningSums(*io.param[:3]), *affine)
         if self.use_global:
             self.operation.forward(*arrays, self.rule)
         else:
             self.operation.forward(*arrays, io.scratch["work"], self.rule)
+
+    def _sync_forward(self, io: Pass) -> None:
+        """Normalise by the statistics of all ranks; by this one's alone before they are joined."""
+        gathered, each = io.scratch["gathered"], 2 * self.channels + 1
+        size, rank = (self._ranks.size, self._ranks.rank) if self._ranks is not None else (1, 0)
+        parts = [gathered[r * each : (r + 1) * each] for r in range(size)]
+        io.ops.sync_norm_moments(io.bottom[0], parts[rank], io.scratch["work"], self.rule.grid)
+        if self._ranks is not None:
+            self._ranks.all_gather(parts)
+        sums = RunningSums(*io.param[:3])
+        io.ops.sync_norm_statistics(gathered[: size * each], self._moments(io), io.scratch["items"], sums, self.rule)
+        self.rematerialize(io)
+
+    def _sync_backward(self, io: Pass) -> None:
+        """Compute the gradients; those of scale and bias are of this rank's batch, as of every other parameter."""
+        x, dy, dx = io.bottom[0], io.top_diff[0], io.bottom_diff[0]
+        c, sums, moments, grid = self.channels, io.scratch["sums"], self._moments(io), self.rule.grid
+        if x is None:  # no gradient is wanted
+            return
+        io.ops.sync_norm_sums(x, dy, moments, sums, io.scratch["work"], grid)
+        for total, diff, add in zip((sums[c:], sums[:c]), io.param_diff[3:], io.accumulate[3:], strict=False):
+            if diff is not None:
+                io.ops.sum_arrays([diff, total] if add else [total], diff)
+        if dx is None:
+            return
+        if self._ranks is not None:
+            self._ranks.sum([sums])
+        scale = io.param[3] if self.scaled else None
+        io.ops.sync_norm_gradient(x, dy, dx, moments, scale, sums, io.scratch["items"], grid)
 
     def _moments(self, io: Pass) -> Moments:
         return Moments(io.scratch["mean"], io.scratch["inv_std"])
@@ -152,6 +219,9 @@ class BatchNormLayer(_BatchNormed):
         for diff, accumulate in zip(io.param_diff[:3], io.accumulate[:3], strict=True):
             if diff is not None and not accumulate:
                 io.ops.fill(diff, 0)
+        if self._sync:
+            self._sync_backward(io)
+            return
         dy, dx, inv_std = io.top_diff[0], io.bottom_diff[0], io.scratch["inv_std"]
         if self.scaled:
             gradients = AffineGradients(*io.param_diff[3:], *(bool(a) for a in io.accumulate[3:]))

@@ -187,6 +187,11 @@ class Graph:
             for node in self.nodes
         )
 
+    @property
+    def exchanging(self) -> list[Node]:
+        """Return the layers whose passes exchange arrays with other ranks, see `Layer.exchanges`."""
+        return [node for node in self.nodes if node.layer.exchanges]
+
     def infer_shapes(self) -> bool:
         """Infer all shapes again from the current shapes of inputs; return whether any shape changed."""
         changed = False

@@ -98,8 +98,10 @@ class Reduction:
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
     def woven(self, executor: Executor, steps: Sequence[LayerStep]) -> list[AnyStep]:
-        """Return backward steps with the sums among them, and a last step that waits for all sums."""
-        if not self.layer_wise and not self._runtime.active:
+        """Return backward steps with the sums among them, and a last step that waits for all sums.
+
+        Where layers exchange arrays too, sums have their place among theirs, the same on ranks with LMS and without."""
+        if not self.layer_wise and not self._runtime.active and not executor.graph.exchanging:
             return [*steps, *self.alone(executor, steps)]
         at: dict[int, list[HostedStep]] = {}
         for bucket in buckets(executor.graph, steps, executor.dtype.itemsize):
@@ -131,14 +133,14 @@ class Reduction:
         return ()
 
     def _join_step(self) -> HostedStep:
-        return HostedStep(Step(REDUCED, ()), self._join, repeatable=True)
+        return HostedStep(Step(REDUCED, ()), self.wait, repeatable=True)
 
     def _run(self, executor: Executor, step: Step, params: Sequence[Param]) -> None:
         device = self._device
         arrays = [executor.array(p.diff, p.shape, executor.dtype, device.is_host) for p in params]
         managed = any(executor.memories[a.buffer].managed for a in step.accesses)
         if managed or not self.layer_wise or device.is_host:
-            self._join()
+            self.wait()
             self._mean(executor, params, arrays)
             return
         device.wait(device.side, device.record(device.compute))
@@ -152,7 +154,7 @@ class Reduction:
         for array in arrays:
             ops.scale_by(array, 1 / self._sums.size)
 
-    def _join(self) -> None:
+    def wait(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""
         if self._beside:
             self._device.wait(self._device.compute, self._device.record(self._device.side))

@@ -54,6 +54,10 @@ class ScatterReduction(Reduction):
     def woven(self, executor: Executor, steps: Sequence[LayerStep]) -> list[AnyStep]:
         return super().woven(executor, steps) if self._whole() else self._own.woven(executor, steps)
 
+    def wait(self) -> None:
+        super().wait()
+        self._own.wait()
+
 
 class _OwnShares(Reduction):
     """Average this rank's shares alone."""

@@ -30,9 +30,16 @@ class VirtualRanks:
         net: the train net, built as rank `first` of `total`.
         total: number of virtual ranks, a power of two.
         processes: number of processes that compute them, which divides it.
+
+    Raises LayerParamError for layers that need the batches of all ranks at once.
     """
 
     def __init__(self, net: Net, total: int, processes: int):
+        for node in net.graph.exchanging:
+            raise node.layer.error(
+                "sync: true needs the batches of all ranks at once, and -virtual_ranks computes one after the other",
+                fix="train without -virtual_ranks, or with the statistics of each virtual rank: sync: false",
+            ).at(file=net.file, line=node.line)
         self.total, self.inside, self.first = total, total // processes, net.solver_rank
         self.at = 0  # the virtual rank of this process whose values the net holds
         self._net, self._processes = net, processes

@@ -23,6 +23,10 @@ __all__ = [
     "batch_norm_scaled_backward",
     "batch_norm_scaled_global_forward",
     "batch_norm_scaled_train_forward",
+    "sync_norm_gradient",
+    "sync_norm_moments",
+    "sync_norm_statistics",
+    "sync_norm_sums",
 ]
 
 PART = 64  # rows that are added up in the array's own type
@@ -325,3 +329,82 @@ def _data(
             values, gradient, result = x[i, c], dy[i, c], dx[i, c]
             for j in range(size):
                 result[j] = (gradient[j] - means[0, c] - slope * (values[j] - mean[c])) * factor
+
+
+def sync_norm_moments(x: HostArray, own: HostArray, work: HostArray, grid: Grid) -> None:
+    """Write what `sync_norm_statistics` needs of this rank's batch to `own`: the mean of each channel, the variance of
+    each, and the number of values in each, 2 * channels + 1 elements.
+
+    `work` holds the GPU's partial sums: 2 * channels * (parts + 1) elements.
+    """
+    n, c, s = grid
+    own.fill(0)
+    if n * s:
+        found = np.empty((2, c), np.float64)
+        over_channels(moments, grid, x.reshape(grid), found[0], found[1])
+        own[:-1] = found.reshape(-1)
+        own[-1] = n * s
+
+
+def sync_norm_statistics(
+    gathered: HostArray, moments: Moments, items: HostArray, running: RunningSums, norm: BatchNorm
+) -> None:
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the batches of all ranks together, and to `items` (1) the number
+    of values per channel in them; update the running sums as `batch_norm_train_forward` does.
+
+    gathered: what `sync_norm_moments` wrote, one rank after the other. If all batches are empty, all results are 0 and
+    the running sums stay.
+    """
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
+    c, momentum = norm.grid.channels, norm.momentum
+    ranks = gathered.reshape(-1, 2 * c + 1).astype(np.float64)
+    means, variances, sizes = ranks[:, :c], ranks[:, c:-1], ranks[:, -1:]
+    m = sizes.sum()
+    items[0] = m
+    if m == 0:
+        mean.fill(0)
+        inv_std.fill(0)
+        return
+    average = (sizes * means).sum(axis=0) / m
+    variance = (sizes * (variances + (means - average) ** 2)).sum(axis=0) / m
+    mean[...] = average
+    inv_std[...] = 1 / np.sqrt(variance + norm.eps)
+    factor *= momentum
+    factor += 1
+    running_mean[...] = momentum * running_mean + average
+    running_var[...] = momentum * running_var + variance * (m / (m - 1) if m > 1 else 1)
+
+
+def sync_norm_sums(
+    x: HostArray, dy: HostArray, moments: Moments, sums_of: HostArray, work: HostArray, grid: Grid
+) -> None:
+    """Write to `sums_of`, (2 * channels), the sums of dy and of dy * v for each channel of this rank's batch, where
+    v = (x - mean) * inv_std.
+
+    `work` holds the GPU's partial sums: 2 * channels * (parts + 1) elements.
+    """
+    found = np.zeros((2, grid.channels), np.float64)
+    if grid.outer * grid.inner:
+        over_channels(_add_up, grid, x.reshape(grid), dy.reshape(grid), *moments, found)
+    sums_of[...] = found.reshape(-1)
+
+
+def sync_norm_gradient(
+    x: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    moments: Moments,
+    scale: HostArray | None,
+    sums_of: HostArray,
+    items: HostArray,
+    grid: Grid,
+) -> None:
+    """Compute dx = (dy - a - b * v) * scale * inv_std, where v = (x - mean) * inv_std; a and b are the sums of dy and
+    of dy * v over all ranks, in `sums_of`, divided by `items` (1). scale None: 1. dx may be dy; `sums_of` is changed.
+    """
+    if grid.outer * grid.inner == 0:
+        return
+    sums_of /= items
+    factors = np.ones(grid.channels, sums_of.dtype) if scale is None else scale
+    arrays = (a.reshape(grid) for a in (x, dy, dx))
+    over_channels(_data, grid, *arrays, *moments, factors, sums_of.reshape(2, grid.channels))

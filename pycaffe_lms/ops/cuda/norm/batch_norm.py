@@ -9,7 +9,13 @@ from ...records import Affine, AffineGradients, BatchNorm, Grid, Moments, Runnin
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
-from .norm_statistics import batch_norm_running, batch_norm_statistics
+from .norm_statistics import (
+    batch_norm_running,
+    batch_norm_statistics,
+    divide_by,
+    rank_moments,
+    sync_norm_statistics,
+)
 
 __all__ = [
     "batch_norm_apply",
@@ -21,6 +27,10 @@ __all__ = [
     "batch_norm_scaled_backward",
     "batch_norm_scaled_global_forward",
     "batch_norm_scaled_train_forward",
+    "sync_norm_gradient",
+    "sync_norm_moments",
+    "sync_norm_statistics",
+    "sync_norm_sums",
 ]
 
 _VALUE = "y = (x - mean) * inv_std;"
@@ -185,3 +195,56 @@ def batch_norm_scaled_backward(
             run_walk(_BACKWARD, "backward", (x, dy, dx), channel, grid)
     elif data:
         run_per_channel(_SCALED_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std, scale), grid)
+
+
+_SYNC_BACKWARD = walking(
+    "backward",
+    "dx = (dy - average - slope * ((x - mean) * inv_std)) * inv_std;",
+    reads="x, dy",
+    writes="dx",
+    channel="mean, inv_std, average, slope",
+    back=True,
+)
+
+
+def sync_norm_moments(x: AnyArray, own: AnyArray, work: AnyArray, grid: Grid) -> None:
+    """Write what `sync_norm_statistics` needs of this rank's batch to `own`: the mean of each channel, the variance of
+    each, and the number of values in each, 2 * channels + 1 elements."""
+    if x.size == 0:
+        fill(own, 0)
+    else:
+        rank_moments(x, own, work, grid)
+
+
+def sync_norm_sums(x: AnyArray, dy: AnyArray, moments: Moments, sums_of: AnyArray, work: AnyArray, grid: Grid) -> None:
+    """Write to `sums_of`, (2 * channels), the sums of dy and of dy * v for each channel of this rank's batch, where
+    v = (x - mean) * inv_std."""
+    if x.size == 0:
+        fill(sums_of, 0)
+        return
+    parts = run_walk(_sums(True, False), "sums", (x, dy), moments, grid, work)
+    for which in (0, 1):
+        add_up(work, which, sums_of, False, grid.channels, parts, 1.0, which * grid.channels)
+
+
+def sync_norm_gradient(
+    x: AnyArray,
+    dy: AnyArray,
+    dx: AnyArray,
+    moments: Moments,
+    scale: AnyArray | None,
+    sums_of: AnyArray,
+    items: AnyArray,
+    grid: Grid,
+) -> None:
+    """Compute dx = (dy - a - b * v) * scale * inv_std, where v = (x - mean) * inv_std; a and b are the sums of dy and
+    of dy * v over all ranks, in `sums_of`, divided by `items` (1). scale None: 1. dx may be dy; `sums_of` is changed.
+    """
+    if x.size == 0:
+        return
+    divide_by(sums_of, items)
+    means = sums_of[: grid.channels], sums_of[grid.channels :]
+    if scale is None:
+        run_walk(_SYNC_BACKWARD, "backward", (x, dy, dx), (*moments, *means), grid)
+    else:
+        run_walk(_BACKWARD, "backward", (x, dy, dx), (*moments, scale, *means), grid)

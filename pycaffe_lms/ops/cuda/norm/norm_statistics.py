@@ -113,6 +113,14 @@ extern "C" __global__ void __launch_bounds__(256) moments(const T* work, T* mean
   mean[blockIdx.x] = (T)whole.average;
   inv_std[blockIdx.x] = scaled ? (T)(1 / (sqrt(whole.variance) + eps)) : (T)1;
 }
+extern "C" __global__ void __launch_bounds__(256) rank_moments(const T* work, T* own, long long items, long long c,
+    long long parts, long long values) {
+  const Whole whole(work, items, c, parts, values);
+  if (threadIdx.x != 0) return;
+  own[blockIdx.x] = (T)whole.average;
+  own[c + blockIdx.x] = (T)whole.variance;
+  if (blockIdx.x == 0) own[2 * c] = (T)items;
+}
 extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* running_mean, const T* running_var,
                                               const T* factor, double eps, long long c) {
   const double weight = factor[0] == 0 ? 0.0 : 1.0 / factor[0];
@@ -123,6 +131,36 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 }
 """
 )
+
+# the statistics of the batches of all ranks; each gives means, variances and the number of values
+SYNC = """
+extern "C" __global__ void sync_statistics(const T* gathered, T* inv_std, T* mean, T* total, T* running_mean,
+    T* running_var, T* factor, double momentum, double eps, long long ranks, long long c) {
+  const long long slot = 2 * c + 1;
+  LOOP(i, c) {
+    double items = 0, sum = 0, squares = 0;
+    for (long long r = 0; r < ranks; ++r) {
+      items += gathered[r * slot + 2 * c];
+      sum += (double)gathered[r * slot + 2 * c] * gathered[r * slot + i];
+    }
+    const double average = items > 0 ? sum / items : 0.0;
+    for (long long r = 0; r < ranks; ++r) {
+      const double d = gathered[r * slot + i] - average;
+      squares += gathered[r * slot + 2 * c] * (gathered[r * slot + c + i] + d * d);
+    }
+    const double variance = items > 0 ? squares / items : 0.0;
+    mean[i] = (T)average;
+    inv_std[i] = items > 0 ? (T)(1 / sqrt(variance + eps)) : (T)0;
+    if (i == 0) total[0] = (T)items;
+    if (items > 0) {
+      running_mean[i] = (T)(momentum * running_mean[i] + average);
+      running_var[i] = (T)(momentum * running_var[i] + variance * (items > 1 ? items / (items - 1.0) : 1.0));
+      if (i == 0) factor[0] = (T)(momentum * factor[0] + 1);
+    }
+  }
+}
+extern "C" __global__ void divide(T* sums, const T* total, long long n) { LOOP(i, n) sums[i] /= total[0]; }
+"""
 
 
 def batch_norm_statistics(x: AnyArray, moments: Moments, running: RunningSums, work: AnyArray, norm: BatchNorm) -> None:
@@ -159,3 +197,28 @@ def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) 
     c = norm.grid.channels
     args = (inv_std, mean, running_mean, running_var, factor, float(norm.eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)
+
+
+def rank_moments(x: AnyArray, own: AnyArray, work: AnyArray, grid: Grid) -> None:
+    """Write the means, the variances and the number of values of a batch that is not empty."""
+    n, c, s = grid
+    walk = Walk(grid, x.dtype.itemsize)
+    walk.run(MOMENTS, "part_moments", (x,), work)
+    sizes = n * s, c, walk.parts, walk.values
+    launch(STATISTICS, "rank_moments", work.dtype, 0, work, own, *sizes, block=256, grid=c)
+
+
+def sync_norm_statistics(
+    gathered: AnyArray, moments: Moments, items: AnyArray, running: RunningSums, norm: BatchNorm
+) -> None:
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the batches of all ranks together, and to `items` (1) the number
+    of values per channel in them; update the running sums as `batch_norm_train_forward` does.
+    """
+    (mean, inv_std), c = moments, norm.grid.channels
+    moved = inv_std, mean, items, *running, float(norm.momentum), float(norm.eps)
+    launch(SYNC, "sync_statistics", gathered.dtype, c, gathered, *moved, gathered.size // (2 * c + 1), c)
+
+
+def divide_by(sums: AnyArray, items: AnyArray) -> None:
+    """Divide each of the sums by the one element of `items`."""
+    launch(SYNC, "divide", sums.dtype, sums.size, sums, items, sums.size)
