@@ -1,0 +1,33 @@
+"""tools/bench/pictures.py: what it measures is what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.open import open_database
+
+cv2 = pytest.importorskip("cv2")
+
+
+def test_databases_of_the_forms(script, tmp_path):
+    bench = script("pictures")
+    bench.make_pictures(tmp_path, 3)
+    for form, (side, encoded) in bench.FORMS.items():
+        assert bench.convert(tmp_path, form) > 0
+        source = open_database(tmp_path / form, "lmdb")
+        records = [value for _, value in source.records()]
+        source.close()
+        assert [decode_datum(r, source=form)[0].shape for r in records] == [(3, side, side)] * 3
+        kept = [(tmp_path / "pictures" / f"{i:06d}.jpg").read_bytes() in r for i, r in enumerate(records)]
+        assert kept == [form == "stored"] * 3 and all((b"\xff\xd8" in r) or not encoded for r in records)
+
+
+def test_a_small_run(script, tmp_path, monkeypatch, capsys):
+    bench = script("pictures")
+    monkeypatch.setattr(bench, "measure", lambda folder, what, threads, count: 100.0 * threads + len(what))
+    assert bench.main(["--pictures", "2", "--threads", "1,2", "--json", str(tmp_path / "p.json")]) == 0
+    assert "| stored | 106 | 206 |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "p.json").read_text())["images_per_s"]["raw"] == {"1": 103.0, "2": 203.0}

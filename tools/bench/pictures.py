@@ -1,0 +1,171 @@
+"""Pictures per second: `convert_imageset`, and the Data layer that reads what it wrote, beside Torch where it is there.
+
+python tools/bench/pictures.py --pictures 20000 --threads 4,8,16 --json out.json
+
+The pictures are smooth noise, 256 x 256, saved as JPEG of quality 95. "stored": the files as they are, which have the
+size asked for. "encoded": made 224 x 224 and saved as JPEG again. "raw": 256 x 256 values. "Data layer": batches of
+256, decoded, cropped to 224 and mirrored at random, mean subtracted, in training's order. "torch": the same by a
+DataLoader of as many processes, which decodes with OpenCV. Each row is the median of --repeat runs in processes of
+their own; the first run of each is not counted, it brings the files into memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+from common import ROOT
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.cli.bench import hardware
+
+SIDE, CROP, BATCH, MEAN = 256, 224, 256, (104.0, 117.0, 123.0)
+FORMS = {"stored": (SIDE, True), "encoded": (CROP, True), "raw": (SIDE, False)}
+
+
+def make_pictures(folder: Path, count: int) -> None:
+    """Write the pictures and their list."""
+    rng = np.random.default_rng(0)
+    (folder / "pictures").mkdir()
+    distinct = []
+    for _ in range(min(count, 64)):
+        noise = rng.integers(0, 256, (32, 32, 3), np.uint8)
+        pixels = cv2.resize(noise, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
+        distinct.append(cv2.imencode(".jpg", pixels)[1].tobytes())
+    with open(folder / "list.txt", "w") as lines:
+        for i in range(count):
+            (folder / "pictures" / f"{i:06d}.jpg").write_bytes(distinct[i % len(distinct)])
+            lines.write(f"{i:06d}.jpg {i % 1000}\n")
+
+
+def convert(folder: Path, form: str) -> float:
+    """Pictures per second of `convert_imageset`."""
+    from pycaffe_lms.data.feed.image_list import ImageList
+    from pycaffe_lms.data.sets.imageset import PictureForm, convert_imageset
+
+    side, encoded = FORMS[form]
+    images = ImageList(folder / "list.txt")
+    began = time.perf_counter()
+    done = convert_imageset(
+        f"{folder}/pictures/", images, folder / form, PictureForm(size=(side, side), encoded=encoded), overwrite=True
+    )
+    return done.written / (time.perf_counter() - began)
+
+
+def read_layer(folder: Path, count: int) -> float:
+    """Pictures per second of a net that is a Data layer."""
+    import pycaffe_lms as caffe
+
+    caffe.set_mode_cpu()
+    net = folder / "data.prototxt"
+    mean = " ".join(f"mean_value: {value}" for value in MEAN)
+    net.write_text(
+        'layer { name: "data" type: "Data" top: "data" top: "label" '
+        f"transform_param {{ mirror: true crop_size: {CROP} {mean} }} "
+        f'data_param {{ source: "{folder}/stored" batch_size: {BATCH} backend: LMDB }} }}'
+    )
+    reading = caffe.Net(str(net), caffe.TRAIN)
+    for _ in range(5):  # more than the batches that wait
+        reading.forward()
+    batches = max(1, count // BATCH)
+    began = time.perf_counter()
+    for _ in range(batches):
+        reading.forward()
+    return batches * BATCH / (time.perf_counter() - began)
+
+
+def read_torch(folder: Path, count: int, threads: int) -> float:
+    """Pictures per second of Torch's DataLoader."""
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Pictures(Dataset):
+        def __init__(self) -> None:
+            self.lines = [line.split() for line in (folder / "list.txt").read_text().splitlines()]
+
+        def __len__(self) -> int:
+            return len(self.lines)
+
+        def __getitem__(self, i: int):
+            name, label = self.lines[i]
+            pixels = cv2.imread(f"{folder}/pictures/{name}")
+            top, left = np.random.randint(0, SIDE - CROP + 1, 2)
+            pixels = pixels[top : top + CROP, left : left + CROP]
+            if np.random.randint(2):
+                pixels = pixels[:, ::-1]
+            values = np.ascontiguousarray(pixels.transpose(2, 0, 1), np.float32)
+            values -= np.array(MEAN, np.float32)[:, None, None]
+            return torch.from_numpy(values), int(label)
+
+    cv2.setNumThreads(0)
+    loader = DataLoader(Pictures(), BATCH, num_workers=threads, persistent_workers=True, drop_last=True)
+    for _ in loader:
+        pass
+    began = time.perf_counter()
+    batches = sum(1 for _ in loader)
+    return batches * BATCH / (time.perf_counter() - began)
+
+
+def measure(folder: Path, what: str, threads: int, count: int) -> float:
+    """Run one of the above in a process of its own."""
+    argv = [sys.executable, __file__, "--one", what, "--folder", folder, "--threads", threads, "--pictures", count]
+    env = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run([str(a) for a in argv], env=env, check=True, capture_output=True, text=True, cwd=ROOT)
+    return float(done.stdout.splitlines()[-1])
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--pictures", type=int, default=20000)
+    p.add_argument("--threads", default=str(os.cpu_count()), help="numbers of threads, separated by commas")
+    p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--json", default="", metavar="FILE")
+    p.add_argument("--one", help=argparse.SUPPRESS)
+    p.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = p.parse_args(argv)
+    if args.one:
+        count, threads = args.pictures, int(args.threads)
+        if args.one in FORMS:
+            print(convert(args.folder, args.one))
+        else:
+            reads = {"Data layer": lambda: read_layer(args.folder, count)}
+            reads["torch"] = lambda: read_torch(args.folder, count, threads)
+            print(reads[args.one]())
+        return 0
+    rows = [*FORMS, "Data layer"]
+    try:
+        import torch  # noqa: F401
+
+        rows.append("torch")
+    except ImportError:
+        print("torch is not installed: no peer")
+    found: dict[str, dict[str, float]] = {row: {} for row in rows}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_pictures(folder, args.pictures)
+        for threads in map(int, args.threads.split(",")):
+            for row in rows:
+                runs = [measure(folder, row, threads, args.pictures) for _ in range(1 + args.repeat)]
+                found[row][str(threads)] = statistics.median(runs[1:])
+    counts = list(found[rows[0]])
+    print(f"images/s, {args.pictures} pictures\n| | {' | '.join(f'{n} threads' for n in counts)} |")
+    print("|---" * (1 + len(counts)) + "|")
+    for row, values in found.items():
+        print(f"| {row} | {' | '.join(f'{values[n]:,.0f}' for n in counts)} |")
+    if args.json:
+        report = {"versions": hardware.versions(get_device("cpu")), "images_per_s": found}
+        Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
