@@ -133,12 +133,19 @@ class DataParallel:
         if len(tickets) > lag:
             answer = tickets.popleft().read()
             if what == "stop":  # all ranks have come here
-                report.iterated(self._communicator.exchange_seconds)
+                report.iterated(self._exchange_seconds())
         if answer == _REPORT:
             report.display(self.gather)
         if answer == _YES:
             tickets.clear()  # on every rank: what they still say is the same wish
         return answer == _YES
+
+    def _exchange_seconds(self) -> float | None:
+        """Return how long exchanges have kept this rank from other work, as far as its host or its device can tell."""
+        reduction = self._solver.net.reduction
+        if self._communicator.exchange_seconds is None and reduction is not None and reduction.exposed is not None:
+            return reduction.exposed.read()
+        return self._communicator.exchange_seconds
 
     def gather(self, value: bytes) -> list[bytes]:
         """Return what every rank gave, in the order of ranks; waits for all."""

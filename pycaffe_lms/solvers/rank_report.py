@@ -3,8 +3,8 @@
 At displays, `REPORT_S` seconds after its last wish at the earliest, rank 0 wishes for a report. Then every rank
 describes itself by a `Row`, all gather them, and rank 0 logs a line. At the end of `train` it logs a row of each rank.
 
-A rank's own work is what is left of its time without exchanges: in these it waits for slower ranks, and moves data. On
-GPUs exchanges run on the device, behind the host's back, and are not timed.
+A rank's own work is what is left of its time without exchanges: in these it waits for slower ranks, and moves data. Of
+GPUs it is what the compute stream does other than sums, see `net/program/reduction.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Row:
     Attributes:
         host: its name.
         iterations, seconds: since the last report, or since the end of the first iteration.
-        exchange: seconds of them in exchanges with other ranks; None: not known.
+        exchange: seconds of them in exchanges with other ranks, beside which nothing else ran; None: not known.
         bytes_in, bytes_out, stall: what LMS copied in them, and seconds of waiting for copies as plans predict; None
             without LMS.
     """

@@ -10,11 +10,14 @@ backward goes on.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ...arrays import AnyArray
+from ...backend.device import Device, Event
 from ...layers.base import count
 from ...lms.program import Access, Mode, Step
 from ...lms.runtime.runtime import Runtime
@@ -82,6 +85,31 @@ def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int, *more: objec
     return zlib.crc32(repr((itemsize, described, *more)).encode())
 
 
+class ExposedTime:
+    """Add up how long a device's compute stream spends in sums over ranks, or waits for those of the side stream.
+
+    Timed events are read once they have happened, so nothing waits for them."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._pairs: deque[tuple[Event, Event]] = deque()
+        self._seconds = 0.0
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Time what is queued on the compute stream inside."""
+        start = self._device.timed_event(self._device.compute)
+        yield
+        self._pairs.append((start, self._device.timed_event(self._device.compute)))
+        self.read()
+
+    def read(self) -> float:
+        """Return the seconds of what the device has finished."""
+        while self._pairs and self._pairs[0][1].done:
+            self._seconds += 1e-3 * self._device.elapsed_ms(*self._pairs.popleft())
+        return self._seconds
+
+
 class Reduction:
     """Make the steps that replace a net's gradients by their means over the ranks.
 
@@ -91,10 +119,15 @@ class Reduction:
         sums: the communicator.
         layer_wise: sum every bucket as soon as it is complete, concurrently with the backward of lower layers if its
             gradients are not managed; else sum all of them after the backward.
+
+    exposed: what sums cost the compute stream; None where the device is none or simulated, or where sums are recorded
+        as parts of a CUDA graph, in which no time can be taken.
     """
 
     def __init__(self, runtime: Runtime, sums: Sums, layer_wise: bool):
         self._runtime, self._device, self._sums, self.layer_wise = runtime, runtime.device, sums, layer_wise
+        timed = not self._device.is_host and not self._device.simulated and not sums.can_capture
+        self.exposed = ExposedTime(self._device) if timed else None
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
     def woven(self, executor: Executor, steps: Sequence[LayerStep]) -> list[AnyStep]:
@@ -141,7 +174,8 @@ class Reduction:
         managed = any(executor.memories[a.buffer].managed for a in step.accesses)
         if managed or not self.layer_wise or device.is_host:
             self.wait()
-            self._mean(executor, params, arrays)
+            with self._timed():
+                self._mean(executor, params, arrays)
             return
         device.wait(device.side, device.record(device.compute))
         self._beside = True
@@ -157,5 +191,9 @@ class Reduction:
     def wait(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""
         if self._beside:
-            self._device.wait(self._device.compute, self._device.record(self._device.side))
+            with self._timed():
+                self._device.wait(self._device.compute, self._device.record(self._device.side))
             self._beside = False
+
+    def _timed(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.exposed is None else self.exposed.within()
