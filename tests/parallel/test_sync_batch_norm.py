@@ -134,6 +134,39 @@ def test_ranks_with_and_without_lms_train_together(tmp_path):
         assert found == expected
 
 
+def test_a_value_that_is_recomputed_exchanges_nothing_again(tmp_path):
+    """It is made from the saved statistics, on one rank alone: the other has memory enough."""
+    layers = (
+        inner("x1", outputs=48)
+        + norm("normed", "x1", "sync: true").replace('top: "x1"', 'top: "normed" lms_param { policy: RECOMPUTE }')
+        + inner("x2", "x1", outputs=48)
+        + 'layer { name: "product" type: "Eltwise" bottom: "normed" bottom: "x2" top: "product" '
+        "eltwise_param { operation: PROD } }\n" + inner("ip", "product") + loss()
+    )
+    text = text_of(tmp_path, layers=layers)
+    places = [cpu, PLACES["lms"]]
+
+    def work(rank, path):
+        solver = rank_solver(text, rank, 2, **places[rank](rank))
+        parallel = joined(solver, path)
+        solver.step(3)
+        found, plans = bits(solver), solver.net.memory.plans()
+        parallel.close()
+        return found, [step.name for step in plans["train"].program.steps] if rank else []
+
+    (first, _), (second, steps) = in_threads(2, work)
+    assert first == second == train(text, 2, cpu, iterations=3)[0]
+    assert steps.count("again:normed") == 1
+
+
+@pytest.mark.parametrize("place", ["cpu", *PLACES])
+def test_divided_histories_give_the_same_weights(tmp_path, place):
+    at, text = {"cpu": cpu, **PLACES}[place], text_of(tmp_path)
+    expected = train(text, 2, cpu)[0]
+    for found in train(text, 2, lambda rank: at(rank) | {"shard_history": True}):
+        assert found[: len(found) // 2] == expected[: len(found) // 2], "the other half are gradients"
+
+
 def test_bfloat16_with_lms_and_without(tmp_path):
     half = {"tuning": Tuning(half=True)}
     text = text_of(tmp_path)
