@@ -3,7 +3,11 @@ failures."""
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from pycaffe_lms.ops import ops_of
 from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
+from pycaffe_lms.solvers.rank_report import Row
 
 from ..cli.command import process as command
 from ..solvers.helpers import bits, solver_text
@@ -101,6 +106,23 @@ def failing(kind: str, rank: Rank) -> int:
     return 0
 
 
+def late(folder: str, lms, capture: bool, rank: Rank) -> int:
+    """Let the GPU of rank 1 do nothing for 20 ms in each iteration; write what the ranks report."""
+    solver, nccl = make(solver_text(NET, base_lr=0.01, display=4), rank, lms, capture)
+    nccl.bcast()
+    nccl.join(layer_wise=True)
+    if rank.index == 1:
+        solver.around_iteration = lambda: nullcontext(solver.net.device.pause(0.02))
+    solver.step(12)
+    solver.rank_report.total(nccl.gather)
+    found = {"rows": solver.rank_report.rows, "totals": solver.rank_report.totals}
+    rows = {name: [asdict(row) for row in rows] for name, rows in found.items()}
+    Path(f"{folder}/{rank.index}.json").write_text(json.dumps(rows))
+    nccl.close()
+    solver.close()
+    return 0
+
+
 def train(
     tmp_path, count: int, text=TEXT, lms="off", layer_wise=True, capture=False, **options
 ) -> list[list[np.ndarray]]:
@@ -128,6 +150,23 @@ def expected(tmp_path_factory):
 def same(found, expected, *, but=()) -> None:
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         assert i in but or np.array_equal(a, b), f"blob {i} differs by {np.abs(a - b).max()}"
+
+
+@pytest.mark.parametrize("lms", ["off", "100 KB"])
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+def test_the_report_of_ranks(tmp_path, lms, capture):
+    """All ranks have the same rows; the rank that is late waits least, where sums can be timed."""
+    assert run_ranks(late, (str(tmp_path), LMS[lms], capture), unique_id(), ["GPU 0", "GPU 1"]) == 0
+    found, other = (json.loads((tmp_path / f"{i}.json").read_text()) for i in range(2))
+    assert found == other
+    for rows in (found["rows"], found["totals"]):
+        first, second = (Row(**row) for row in rows)
+        assert first.iterations == second.iterations > 0
+        assert (first.bytes_in is not None) is (lms != "off")
+        if capture:
+            assert first.exchange is second.exchange is None
+        else:
+            assert first.exchange > second.exchange >= 0 and second.work > first.work > 0
 
 
 def near_simulated(found, text: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from pycaffe_lms.solvers import rank_report
 from pycaffe_lms.solvers.rank_report import RankReport, Row, line, per_iteration, table
+
+from ..cli.test_lms_files import PARSED
 
 MB = 1 << 20
 ROWS = [  # 10 iterations in 1 s: own work of 60, 80 and 50 ms
@@ -59,6 +62,11 @@ def test_a_row_of_each_and_the_sums():
         "    rank 0 on a: 500 ms",
         "    rank 1 on b: 500 ms",
     ]
+
+
+def test_parsers_of_caffes_logs_do_not_read_them():
+    for text in (line(ROWS, 64), line(ROWS[:2], None), *table(ROWS, 64)):
+        assert not any(re.search(pattern, text) for pattern in PARSED)
 
 
 def test_sums_over_ranks():
