@@ -210,11 +210,13 @@ class _LayerExchange:
 
     def sum(self, arrays: Sequence[AnyArray]) -> None:
         self._reduction.wait()
-        self._communicator.sum(arrays)
+        with self._reduction.timed():
+            self._communicator.sum(arrays)
 
     def all_gather(self, parts: Sequence[AnyArray]) -> None:
         self._reduction.wait()
-        self._communicator.all_gather(parts)
+        with self._reduction.timed():
+            self._communicator.all_gather(parts)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class Reduction:
         managed = any(executor.memories[a.buffer].managed for a in step.accesses)
         if managed or not self.layer_wise or device.is_host:
             self.wait()
-            with self._timed():
+            with self.timed():
                 self._mean(executor, params, arrays)
             return
         device.wait(device.side, device.record(device.compute))
@@ -191,9 +191,10 @@ class Reduction:
     def wait(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""
         if self._beside:
-            with self._timed():
+            with self.timed():
                 self._device.wait(self._device.compute, self._device.record(self._device.side))
             self._beside = False
 
-    def _timed(self) -> AbstractContextManager[None]:
+    def timed(self) -> AbstractContextManager[None]:
+        """Return a context in which what is queued on the compute stream counts as exchange, see `exposed`."""
         return nullcontext() if self.exposed is None else self.exposed.within()
