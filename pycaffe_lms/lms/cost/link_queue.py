@@ -5,61 +5,60 @@ Pure. `planner/evict.py` asks for prices while it follows a program; its times a
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from itertools import accumulate
-
-from .machine import Costs
 
 NEVER = 1 << 60
 
 
 class LinkQueue:
-    """Price copies by the seconds that the link cannot hide behind steps.
+    """Price copies by the seconds that the link cannot hide behind steps."""
 
-    Args:
-        costs: seconds of steps, and the machine with the link.
-    """
-
-    def __init__(self, costs: Costs):
-        self._machine = costs.machine
+    def __init__(self) -> None:
         self._out_free = 0.0
-        self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come
+        self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come, in order
         self._wanted: list[float] = []  # their times
         self._busy: list[float] = [0.0]  # seconds of the first k of them
         self.late = 0.0  # seconds by which booked copies out have delayed steps
 
-    def price(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> float:
-        """Return the seconds of delay if a value of `nbytes` leaves the device now and is copied back in time.
+    def price(self, out: float | None, back: float, made: float, now: float, wanted: float) -> float:
+        """Return the seconds of delay if a value leaves the device now and is copied back in time.
 
         Args:
-            clean: the host has the value already; no copy out is needed.
-            made: time at which the value is complete.
+            out: seconds of the copy out; None: the host has the value already.
+            back: seconds of the copy in.
+            made: time at which the value is complete, as `wanted` without `late`.
             now: time at which its memory is needed.
             wanted: time of its next use.
         """
-        m = self._machine
-        out = 0.0
-        if not clean:
-            out = max(0.0, max(self._out_free, made) + m.copy_seconds(nbytes, True) - now - self.late)
-        busy = self._busy[bisect_right(self._wanted, wanted)]
-        return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - now))
+        price, late, free = 0.0, self.late, self._out_free  # conditions, not max(): planning waits for this most
+        if out is not None:
+            made += late
+            price = (free if free > made else made) + out - now - late
+            if price < 0.0:
+                price = 0.0
+        wanted += late
+        left = wanted - now
+        delay = self._busy[bisect_right(self._wanted, wanted)] + back - (left if left > 0.0 else 0.0)
+        return price + delay if delay > 0.0 else price
 
-    def book(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> None:
+    def book(self, out: float | None, back: float, made: float, now: float, wanted: float) -> None:
         """Add the copies of a value that leaves the device; arguments as in `price`."""
-        m = self._machine
-        if not clean:
-            self._out_free = max(self._out_free, made) + m.copy_seconds(nbytes, True)
+        if out is not None:
+            self._out_free = max(self._out_free, made + self.late) + out
             self.late += max(0.0, self._out_free - now - self.late)
-        insort(self._back, (wanted, m.copy_seconds(nbytes, False)))
-        self._add_up()
+        at = bisect_right(self._back, (wanted, back))
+        self._back.insert(at, (wanted, back))
+        self._wanted.insert(at, wanted)
+        self._add_up(at)
 
-    def arrived(self, wanted: float, nbytes: int) -> None:
+    def arrived(self, wanted: float, back: float) -> None:
         """Remove the copy in of a value that is back on the device."""
-        at = bisect_right(self._back, (wanted, self._machine.copy_seconds(nbytes, False))) - 1
+        at = bisect_right(self._back, (wanted, back)) - 1
         if at >= 0:
-            self._back.pop(at)
-            self._add_up()
+            del self._back[at], self._wanted[at]
+            self._add_up(at)
 
-    def _add_up(self) -> None:
-        self._wanted = [wanted for wanted, _ in self._back]
-        self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
+    def _add_up(self, at: int) -> None:
+        """Count the seconds again from copy `at` on."""
+        self._busy[at:] = accumulate((seconds for _, seconds in self._back[at:]), initial=self._busy[at])

@@ -15,7 +15,7 @@ See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -70,26 +70,36 @@ class Tracked:
 
     Attributes:
         size: bytes that it takes from memory (whole pages, say).
-        copied: bytes of a copy of it over the link.
+        seconds_in, seconds_out: of a copy of it over the link.
         uses: (step, mode, whether on the host), in order; `cursor`: index of the next one.
+        next_read: the step that reads it next; None: something has changed since.
         outlives: its last value must survive the program.
         where: on the device, on the host, or gone.
         clean: the host has its value.
         maker: the step that made its value; None: it is from before the program, or from a host step.
+        made: seconds at which its value is complete.
         last_at: position of its last use in `Evictions.order`.
         readers: dropped steps whose rematerialization reads it.
     """
 
     size: int
-    copied: int
+    seconds_in: float
+    seconds_out: float
     outlives: bool
     uses: list[tuple[int, Mode, bool]]
     cursor: int = 0
+    next_read: int | None = None
     where: int = _GONE
     clean: bool = False
     maker: int | None = None
+    made: float = 0.0
     last_at: int = -1
     readers: set[int] = field(default_factory=set)
+
+    def pass_use(self) -> None:
+        """Move the cursor to the next use."""
+        self.cursor += 1
+        self.next_read = None
 
 
 _Choice = tuple[int, int, int, int | None]  # buffer, `_ON_HOST` or `_GONE`, step that reads it next, successor
@@ -130,22 +140,41 @@ class EvictionPass:
         self.buffers = buffers
         size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         uses = uses_of(program, buffers)
-        self.tracked = {b: Tracked(size[b], x.copied, b in program.live_out, uses[b]) for b, x in buffers.items()}
+        link = costs.machine
+        self.tracked = {
+            b: Tracked(
+                size[b],
+                link.copy_seconds(x.copied, False),
+                link.copy_seconds(x.copied, True),
+                b in program.live_out,
+                uses[b],
+            )
+            for b, x in buffers.items()
+        }
         self.dropped = DroppedSteps(costs.again)
         self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0
         self.extra, self.most_extra = 0.0, math.inf  # seconds of rematerialization
+        self.gone = set(self.tracked)  # buffers whose value is gone, or will be after the running step: `reusing`
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
         self.found = Evictions()
-        self.links = LinkQueue(costs)
-        for x in self.tracked.values():
+        self.links = LinkQueue()
+        for b, x in self.tracked.items():
             if x.uses and x.uses[0][1] is not Mode.OVERWRITE:
-                x.where, x.clean = _ON_HOST, True
+                self._put(b, _ON_HOST)
+                x.clean = True
 
     # -- the future ------------------------------------------------------------------------------------------------
-    def next_read(self, b: int, skip: int = 0, but: int | None = None) -> int:
-        """Return the step that reads the value of `b` next.
+    def next_read(self, b: int) -> int:
+        """Return the step that reads the value of `b` next, as `_find_next_read` does, but remember it."""
+        x = self.tracked[b]
+        if x.next_read is None:
+            x.next_read = self._find_next_read(x)
+        return x.next_read
+
+    def _find_next_read(self, x: Tracked, skip: int = 0, but: int | None = None) -> int:
+        """Return the step that reads the value of `x` next.
 
         Args:
             skip: number of further uses to take as done.
@@ -154,7 +183,6 @@ class EvictionPass:
         Returns:
             The program's length if the value is only needed after the program, NEVER if it is dead.
         """
-        x = self.tracked[b]
         at = x.cursor + skip
         if at < len(x.uses):
             soon = x.uses[at][0] if x.uses[at][1] is not Mode.OVERWRITE else NEVER
@@ -186,7 +214,7 @@ class EvictionPass:
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
-                self.tracked[a.buffer].cursor += 1
+                self.tracked[a.buffer].pass_use()
             if s in self.constraints.again:
                 self._note_rematerialized(self.constraints.again[s])
             self._finish_reuse()
@@ -202,7 +230,7 @@ class EvictionPass:
         x = self.tracked[b]
         x.last_at = at
         if mode is not Mode.READ:
-            x.maker, x.clean = s, False
+            x.maker, x.made, x.clean = s, self.times[s + 1], False
 
     def _host_step(self, s: int, mine: Iterable[Access]) -> None:
         """Run a host step: its buffers leave the device before it."""
@@ -212,18 +240,25 @@ class EvictionPass:
             if x.where == _ON_DEVICE:
                 self._take_off(b, _ON_HOST)
                 self.found.left.add((b, x.last_at))
-            x.cursor += 1
-            x.last_at, x.clean, x.maker = at, True, None
-            x.where = _GONE if self.next_read(b) == NEVER else _ON_HOST
+            x.pass_use()
+            x.last_at, x.clean, x.maker, x.made = at, True, None, 0.0
+            self._put(b, _GONE if self.next_read(b) == NEVER else _ON_HOST)
 
     def _take_off(self, b: int, to: int) -> None:
-        x = self.tracked[b]
-        x.where = to
+        self._put(b, to)
         self.on.discard(b)
-        self.used -= x.size
+        self.used -= self.tracked[b].size
+
+    def _put(self, b: int, where: int) -> None:
+        """Note where the value of `b` is now."""
+        self.tracked[b].where = where
+        if where == _GONE:
+            self.gone.add(b)
+        else:
+            self.gone.discard(b)
 
     def _leave_if_dead(self, b: int) -> None:
-        if self.tracked[b].where == _ON_DEVICE and self.next_read(b) == NEVER:
+        if b in self.on and self.next_read(b) == NEVER:
             self._take_off(b, _GONE)
 
     def _pairs(self, step: Step, s: int, again: int | None, skip: int) -> list[tuple[Pair, int]]:
@@ -238,25 +273,30 @@ class EvictionPass:
             for old, new in possible(step, self.buffers)
             if self.tracked[new].where != _ON_DEVICE and old not in self.needed_soon
         ]
-        return [((old, new), self.next_read(old, skip, again)) for old, new in pairs]
+        return [((old, new), self._find_next_read(self.tracked[old], skip, again)) for old, new in pairs]
 
     def _admit(self, ids: list[int], pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
         """Put the buffers `ids` on the device for step `s`, with in-place reuse for those of `pairs` that allow it."""
         for (old, new), wanted in pairs:
             if wanted == NEVER and self._may_reuse(old, new):
-                self.reusing[old] = new
+                self._reuse(old, new)
         added = [(b, x) for b in dict.fromkeys(ids) if (x := self.tracked[b]).where != _ON_DEVICE]
         self._make_room(sum(x.size for _, x in added), pinned, s, pairs)
         for b, x in added:
             if x.where == _ON_HOST:
-                self.links.arrived(self.times[min(self.next_read(b), self.n)], x.copied)
-            x.where = _ON_DEVICE
+                self.links.arrived(self.times[min(self.next_read(b), self.n)], x.seconds_in)
+            self._put(b, _ON_DEVICE)
             self.on.add(b)
             self.used += x.size
 
     def _may_reuse(self, old: int, new: int) -> bool:
         """Return whether neither buffer takes part in another in-place reuse of this step."""
         return not {old, new} & {*self.reusing, *self.reusing.values()}
+
+    def _reuse(self, old: int, new: int) -> None:
+        """Let the running step write `new` over `old`."""
+        self.reusing[old] = new
+        self.gone.add(old)
 
     def _finish_reuse(self) -> None:
         """Remove the old buffers of in-place reuse after the step."""
@@ -267,8 +307,7 @@ class EvictionPass:
         self.reusing.clear()
 
     def _gone(self, b: int) -> bool:
-        x = self.tracked.get(b)
-        return (x is not None and x.where == _GONE) or b in self.reusing
+        return b in self.gone
 
     def _restore(self, reads: list[int], s: int, pinned: set[int]) -> None:
         """Rematerialize the values of `reads` that were dropped, and their dropped inputs, before step `s`."""
@@ -327,6 +366,7 @@ class EvictionPass:
         for b in self.can.reads[r]:
             if b in self.tracked:
                 self.tracked[b].readers.discard(r)
+                self.tracked[b].next_read = None
                 if b not in touched:
                     self._leave_if_dead(b)
 
@@ -344,20 +384,24 @@ class EvictionPass:
         self, pinned: set[int], s: int, now: float, pairs: Sequence[tuple[Pair, int]], short: int
     ) -> _Choice | None:
         """Return the cheapest eviction, None where nothing can leave. short: bytes that are missing."""
-        starts, surplus = self.times[s] - 1e-6, self.rules.surplus_weight
+        times, n, tracked, needed_soon = self.times, self.n, self.tracked, self.needed_soon
+        starts, surplus = times[s] - 1e-6, self.rules.surplus_weight
         best: tuple[bool, float, float] | None = None
         choice: _Choice | None = None
         for b, successor, wanted in self._candidates(pinned, pairs):
-            size, soon = self.tracked[b].size, b in self.needed_soon
+            x, soon = tracked[b], b in needed_soon
             if best is not None and soon > best[0]:
                 continue
-            useful = min(size, short + surplus * (size - short))
-            area = useful * (self.times[min(wanted, self.n)] - starts)
-            if best is not None and soon is best[0] and best[1] <= 0.0 and area <= -best[2]:
-                continue  # no price is below zero
-            most = math.inf if best is None or soon < best[0] else best[1]  # a higher price per area cannot win
+            size = x.size
+            useful = short + surplus * (size - short)
+            area = (useful if useful < size else size) * (times[wanted if wanted < n else n] - starts)
+            most = math.inf  # a higher price per area cannot win
+            if best is not None and soon is best[0]:
+                most = best[1]
+                if most <= 0.0 and area <= -best[2]:
+                    continue  # no price is below zero
             if successor is None:
-                price, way = self._price(b, now, wanted, area, most)
+                price, way = self._price(b, x, now, wanted, area, most)
             else:
                 price, way = self._remat_price(b, wanted), _GONE
             if price is None:
@@ -367,45 +411,48 @@ class EvictionPass:
                 best, choice = score, (b, way, wanted, successor)
         return choice
 
-    def _candidates(self, pinned: set[int], pairs: Sequence[tuple[Pair, int]]) -> Iterator[tuple[int, int | None, int]]:
-        """Yield (buffer, successor in place, next reader) of what might leave."""
+    def _candidates(self, pinned: set[int], pairs: Sequence[tuple[Pair, int]]) -> list[tuple[int, int | None, int]]:
+        """Return (buffer, successor in place, next reader) of what might leave."""
+        tracked = self.tracked
+        found: list[tuple[int, int | None, int]] = []
         for b in self.on:
             if b not in pinned:
-                yield b, None, self.next_read(b)
-        for (old, new), wanted in pairs if self.search.evict_in_place else ():
-            if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and old in self.on:
-                yield old, new, wanted
+                wanted = tracked[b].next_read
+                found.append((b, None, self.next_read(b) if wanted is None else wanted))
+        for (old, new), at in pairs if self.search.evict_in_place else ():
+            if at < self.n and self.rules.remats and self._may_reuse(old, new) and old in self.on:
+                found.append((old, new, at))
+        return found
 
-    def _price(self, b: int, now: float, wanted: int, area: float, most: float) -> tuple[float | None, int]:
+    def _price(self, b: int, x: Tracked, now: float, wanted: int, area: float, most: float) -> tuple[float | None, int]:
         """Return the seconds that it costs to bring `b` back, and whether by a copy (`_ON_HOST`) or not (`_GONE`).
 
         The price is None if `b` must stay, or if it is found early that the price per `area` would exceed `most`.
         """
         if b in self.constraints.uncopied:
             return (self._remat_price(b, wanted) if b not in self.needed_soon else None), _GONE
-        r = self.tracked[b].maker
+        r = x.maker
         may = self.rules.remats and wanted < self.n and b not in self.needed_soon
         if r is None or r not in self.costs.again or not may:
-            return self._copy_price(b, now, wanted), _ON_HOST
+            return self._copy_price(x, now, wanted), _ON_HOST
         too_much = self._step_price(b, r) / area > most  # whatever else rematerialization costs
         if not self.rules.copies and b not in self.checkpoints:
             if not too_much:
                 again = self._remat_price(b, wanted)
-                return (self._copy_price(b, now, wanted), _ON_HOST) if again is None else (again, _GONE)
+                return (self._copy_price(x, now, wanted), _ON_HOST) if again is None else (again, _GONE)
             if self._may_remat(b, r, wanted):
                 return None, _GONE
-            return self._copy_price(b, now, wanted), _ON_HOST
-        price = self._copy_price(b, now, wanted)
+            return self._copy_price(x, now, wanted), _ON_HOST
+        price = self._copy_price(x, now, wanted)
         if too_much or (price <= 0 and self.rules.copies):
             return price, _ON_HOST
         again = self._remat_price(b, wanted)
         return (price, _ON_HOST) if again is None or again >= price else (again, _GONE)
 
-    def _copy_price(self, b: int, now: float, wanted: int) -> float:
-        """Return the seconds of delay if `b` is copied out, unless the host has it, and in before step `wanted`."""
-        x, late = self.tracked[b], self.links.late
-        made = 0.0 if x.maker is None else self.times[x.maker + 1]
-        return self.links.price(x.copied, x.clean, made + late, now, self.times[min(wanted, self.n)] + late)
+    def _copy_price(self, x: Tracked, now: float, wanted: int) -> float:
+        """Return the seconds of delay if `x` is copied out, unless the host has it, and in before step `wanted`."""
+        out, until = None if x.clean else x.seconds_out, self.times[wanted if wanted < self.n else self.n]
+        return self.links.price(out, x.seconds_in, x.made, now, until)
 
     def _remat_price(self, b: int, wanted: int) -> float | None:
         """Return seconds that rematerializing `b` before step `wanted` costs; None: it cannot, or it must not."""
@@ -413,7 +460,7 @@ class EvictionPass:
         if r is None or not self._may_remat(b, r, wanted):
             return None
         price = self._step_price(b, r)
-        near = {m for x in self.can.reads[r] if self._gone(x) and (m := self.tracked[x].maker) is not None}
+        near = {m for x in self.can.reads[r] if x in self.gone and (m := self.tracked[x].maker) is not None}
         near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
             price += self.rules.linked_weight * self.dropped.group_seconds(near)
@@ -444,13 +491,15 @@ class EvictionPass:
 
     def _can_remat(self, b: int, wanted: int) -> bool:
         """Return whether `b`, and every input that is gone, can be rematerialized before step `wanted`."""
-        seen, todo = {b}, [b]
+        seen, todo, can = {b}, [b], self.can
         while todo:
             value = todo.pop()
             r = self.tracked[value].maker
-            if r is None or self.can.valid_until.get(r, -1) < wanted or value not in self.can.makes[r]:
+            if r is None or can.valid_until.get(r, -1) < wanted or value not in can.makes[r]:
                 return False
-            for x in self.can.reads[r]:
+            if self.gone.isdisjoint(can.reads[r]):
+                continue
+            for x in can.reads[r]:
                 if x in seen or not self._gone(x) or (maker := self.tracked[x].maker) == r:
                     continue
                 if maker is None or self.dropped.wanted.get(maker, -1) < wanted:
@@ -463,13 +512,13 @@ class EvictionPass:
         self.found.evicted += 1
         if successor is not None:
             self._drop(b, wanted)
-            self.reusing[b] = successor
+            self._reuse(b, successor)
             return
         x = self.tracked[b]
         self.found.left.add((b, x.last_at))
         if way == _ON_HOST:
-            made = 0.0 if x.maker is None else self.times[x.maker + 1]
-            self.links.book(x.copied, x.clean, made + self.links.late, now, self.times[min(wanted, self.n)])
+            out = None if x.clean else x.seconds_out
+            self.links.book(out, x.seconds_in, x.made, now, self.times[min(wanted, self.n)])
             x.clean = True
         else:
             self._drop(b, wanted)
@@ -485,6 +534,7 @@ class EvictionPass:
             if x is None:
                 continue
             x.readers.add(r)
+            x.next_read = None
             if self._gone(read) and x.maker is not None and x.maker != r:
                 if x.maker not in self.dropped.wanted:  # it was dead; now it must be rematerialized too
                     self._drop(read, wanted)
