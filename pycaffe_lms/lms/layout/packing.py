@@ -67,14 +67,15 @@ class Placed:
         overlaps = (end >= start) & (first <= last)
         if also is not None:
             overlaps |= (end >= also[0]) & (first <= also[1])
-        lo, hi = lo[overlaps], hi[overlaps]
-        ends = np.maximum.accumulate(np.concatenate(([0], hi)))
-        gaps = lo - ends[:-1]
-        gaps[gaps < size] = NEVER
-        at = int(gaps.argmin()) if len(gaps) else 0
-        if len(gaps) and gaps[at] < NEVER:
-            return int(ends[at])
-        return int(ends[-1]) if ends[-1] + size <= limit else None
+        near = overlaps.nonzero()[0]
+        ends = np.zeros(len(near) + 1, np.int64)
+        np.maximum.accumulate(hi.take(near), out=ends[1:])
+        gaps = lo.take(near) - ends[:-1]
+        enough = (gaps >= size).nonzero()[0]
+        if len(enough):
+            return int(ends[enough[gaps.take(enough).argmin()]])
+        top = int(ends[-1])
+        return top if top + size <= limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +229,13 @@ def pack_within(
         return None
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
     large = [-s.must.size if s.must.size * search.large_lifetime_parts >= limit else 0 for s in stretches]
+    ties = ties or {}
+    spans = [_spans([s] if i not in ties else [s, stretches[ties[i]]], search) for i, s in enumerate(stretches)]
     for first in ([0] * len(stretches), large):
         keys = [(large_first, a, s.must.start) for large_first, a, s in zip(first, area, stretches, strict=True)]
         order = sorted(range(len(stretches)), key=keys.__getitem__)
         for _ in range(search.packing_tries):
-            lives, offsets, unplaced = _place_within(stretches, order, limit, ties or {}, search.extension_shares)
+            lives, offsets, unplaced = _place_within(spans, order, limit, ties)
             if not unplaced:
                 peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
                 return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
@@ -241,27 +244,31 @@ def pack_within(
     return None
 
 
+_Spans = list[tuple[Lifetime, ...]]
+
+
+def _spans(stretches: Sequence[Stretch], search: SearchBudget) -> _Spans:
+    """Return the lifetimes to try for stretches that get one offset, the wanted ones first, the required ones last."""
+    return list(dict.fromkeys(tuple(_part(s, share) for s in stretches) for share in search.extension_shares))
+
+
 def _place_within(
-    stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int], shares: Sequence[float]
+    spans: Sequence[_Spans], order: Sequence[int], limit: int, ties: Mapping[int, int]
 ) -> tuple[list[Lifetime], list[int], list[int]]:
     """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
-    lives, offsets = [s.must for s in stretches], [0] * len(stretches)
+    lives, offsets = [tried[-1][0] for tried in spans], [0] * len(spans)
     unplaced: list[int] = []
-    placed, settled = Placed(len(stretches)), set[int]()
+    placed, settled = Placed(len(spans)), set[int]()
     for i in order:
         if i in settled:
             continue
-        other = ties.get(i)
-        own = [i] if other is None else [i, other]
+        own = [i, ties[i]] if i in ties else [i]
         settled.update(own)
-        spans: tuple[Lifetime, ...] = ()
-        for share in shares:
-            if spans == (spans := tuple(_part(stretches[k], share) for k in own)):
-                continue  # as tried with the share before
-            also = (spans[1].start, spans[1].end) if other is not None else None
-            offset = placed.gap(spans[0].start, spans[0].end, spans[0].size, limit, also)
+        for tried in spans[i]:
+            also = (tried[1].start, tried[1].end) if len(tried) > 1 else None
+            offset = placed.gap(tried[0].start, tried[0].end, tried[0].size, limit, also)
             if offset is not None:
-                for k, life in zip(own, spans, strict=True):
+                for k, life in zip(own, tried, strict=True):
                     offsets[k], lives[k] = offset, life
                     placed.add(offset, offset + life.size, life.start, life.end)
                 break
