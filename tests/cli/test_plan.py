@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.main import main
+from pycaffe_lms.cli.views.plan_answers import Answers
 from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
@@ -47,6 +49,19 @@ def test_the_page_and_the_table_of_steps(model, capsys):
     _, out = _plan(capsys, "-model", model, "-lms", "1", "-steps")
     assert out.startswith(page) and "forward:" in out and "backward:" in out and "update:" in out
     assert _plan(capsys, "-model", model, "-lms", "1", "-steps", "-summary") == (0, page)
+
+
+@pytest.mark.parametrize(("budget", "code"), [("1GB", 0), ("1KB", 1)])
+def test_python_collects_less_often_only_while_it_plans(budget, code, model, monkeypatch):
+    before, during, real = gc.get_threshold(), [], Answers.page
+
+    def page(self, **more):
+        during.append(gc.get_threshold())
+        return real(self, **more)
+
+    monkeypatch.setattr(Answers, "page", page)
+    assert main(["plan", model, "-lms_budget", budget]) == code
+    assert during[0][0] > before[0] and gc.get_threshold() == before
 
 
 def test_the_solver_type_decides_how_many_histories(model, capsys):
