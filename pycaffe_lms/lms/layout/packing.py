@@ -234,8 +234,8 @@ def pack_within(
     for first in ([0] * len(stretches), large):
         keys = [(large_first, a, s.must.start) for large_first, a, s in zip(first, area, stretches, strict=True)]
         order = sorted(range(len(stretches)), key=keys.__getitem__)
-        for _ in range(search.packing_tries):
-            lives, offsets, unplaced = _place_within(spans, order, limit, ties)
+        for left in reversed(range(search.packing_tries)):
+            lives, offsets, unplaced = _place_within(spans, order, limit, ties, all_or_none=not left)
             if not unplaced:
                 peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
                 return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
@@ -253,9 +253,11 @@ def _spans(stretches: Sequence[Stretch], search: SearchBudget) -> _Spans:
 
 
 def _place_within(
-    spans: Sequence[_Spans], order: Sequence[int], limit: int, ties: Mapping[int, int]
+    spans: Sequence[_Spans], order: Sequence[int], limit: int, ties: Mapping[int, int], *, all_or_none: bool
 ) -> tuple[list[Lifetime], list[int], list[int]]:
-    """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
+    """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`.
+
+    all_or_none: end at the first that finds no place."""
     lives, offsets = [tried[-1][0] for tried in spans], [0] * len(spans)
     unplaced: list[int] = []
     placed, settled = Placed(len(spans)), set[int]()
@@ -274,6 +276,8 @@ def _place_within(
                 break
         else:
             unplaced += own
+            if all_or_none:
+                break
     return lives, offsets, unplaced
 
 

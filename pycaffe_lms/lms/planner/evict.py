@@ -431,28 +431,20 @@ class EvictionPass:
         """
         if b in self.constraints.uncopied:
             return (self._remat_price(b, wanted) if b not in self.needed_soon else None), _GONE
-        r = x.maker
-        may = self.rules.remats and wanted < self.n and b not in self.needed_soon
-        if r is None or r not in self.costs.again or not may:
-            return self._copy_price(x, now, wanted), _ON_HOST
+        r, until = x.maker, self.times[wanted if wanted < self.n else self.n]
+        price = self.links.price(None if x.clean else x.seconds_out, x.seconds_in, x.made, now, until)
+        if r is None or r not in self.costs.again or not self.rules.remats or wanted >= self.n or b in self.needed_soon:
+            return price, _ON_HOST
         too_much = self._step_price(b, r) / area > most  # whatever else rematerialization costs
         if not self.rules.copies and b not in self.checkpoints:
-            if not too_much:
-                again = self._remat_price(b, wanted)
-                return (self._copy_price(x, now, wanted), _ON_HOST) if again is None else (again, _GONE)
-            if self._may_remat(b, r, wanted):
-                return None, _GONE
-            return self._copy_price(x, now, wanted), _ON_HOST
-        price = self._copy_price(x, now, wanted)
+            if too_much:
+                return (None, _GONE) if self._may_remat(b, r, wanted) else (price, _ON_HOST)
+            again = self._remat_price(b, wanted)
+            return (price, _ON_HOST) if again is None else (again, _GONE)
         if too_much or (price <= 0 and self.rules.copies):
             return price, _ON_HOST
         again = self._remat_price(b, wanted)
         return (price, _ON_HOST) if again is None or again >= price else (again, _GONE)
-
-    def _copy_price(self, x: Tracked, now: float, wanted: int) -> float:
-        """Return the seconds of delay if `x` is copied out, unless the host has it, and in before step `wanted`."""
-        out, until = None if x.clean else x.seconds_out, self.times[wanted if wanted < self.n else self.n]
-        return self.links.price(out, x.seconds_in, x.made, now, until)
 
     def _remat_price(self, b: int, wanted: int) -> float | None:
         """Return seconds that rematerializing `b` before step `wanted` costs; None: it cannot, or it must not."""
