@@ -233,8 +233,8 @@ MUTANTS = (
         (
             "statistics are not kept to rematerialize",
             "layers/norm/batch_norm.py",
-            'backward=self.scaled or self._sync, remat_reads=not self.use_global)',
-            'backward=self.scaled or self._sync, remat_reads=False)',
+            "backward=self.scaled or self._sync, remat_reads=not self.use_global)",
+            "backward=self.scaled or self._sync, remat_reads=False)",
         ),
         (
             "the deviation is not saved for backward",
