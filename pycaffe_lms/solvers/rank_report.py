@@ -109,7 +109,9 @@ class RankReport:
         """Return whether to begin a report, which is made `lag` iterations from here, before an iteration that is
         displayed. Only the root wants one."""
         display, now, last = self._solver.param.display, self._now, self._last
-        if not self._solver.is_root or not display or (self._solver.iter + lag) % display:
+        if self._solver.solver_count == 1 or not self._solver.is_root:
+            return False
+        if not display or (self._solver.iter + lag) % display:
             return False
         if now is None or now is last or (self._wished is not None and now.clock - self._wished < REPORT_S):
             return False

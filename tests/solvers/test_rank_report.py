@@ -80,9 +80,13 @@ def test_when_rank_0_wishes_for_a_report(monkeypatch, lag):
     clock = [0.0]
     monkeypatch.setattr(rank_report.time, "monotonic", lambda: clock[0])
     solver = SimpleNamespace(
-        is_root=True, iter=0, param=SimpleNamespace(display=3), runtime=SimpleNamespace(active=False),
+        is_root=True,
+        solver_count=3,
+        iter=0,
+        param=SimpleNamespace(display=3),
+        runtime=SimpleNamespace(active=False),
         lms_log=SimpleNamespace(trained=SimpleNamespace(bytes_in=0, bytes_out=0, stall_seconds=0.0)),
-    )  # fmt: skip
+    )
     report, wishes = RankReport(solver), []
     for iteration in range(1, 20):
         solver.iter, clock[0] = iteration, 2.0 * iteration
@@ -90,8 +94,13 @@ def test_when_rank_0_wishes_for_a_report(monkeypatch, lag):
             wishes.append(iteration + lag)
         report.iterated(None)
     assert wishes == ([3, 9, 15] if lag == 0 else [6, 12, 18])
-    solver.is_root, solver.iter = False, 21 - lag
+    clock[0], solver.iter, solver.solver_count = 100.0, 21 - lag, 1
+    report.iterated(None)
+    assert not report.wanted(lag), "one rank has nothing to compare"
+    solver.solver_count, solver.is_root = 3, False
     assert not report.wanted(lag)
+    solver.is_root = True
+    assert report.wanted(lag)
 
 
 def test_rows_are_of_the_iterations_between_reports(monkeypatch):
