@@ -101,13 +101,13 @@ MUTANTS = (
         (
             "what was written on the device counts as saved",
             "lms/planner/evict.py",
-            "x.maker, x.clean = s, False",
-            "x.maker = s",
+            "x.maker, x.made, x.clean = s, self.times[s + 1], False",
+            "x.maker, x.made = s, self.times[s + 1]",
         ),
         (
             "what the host wrote is rematerialized",
             "lms/planner/evict.py",
-            "x.clean, x.maker = at, True, None",
+            "x.clean, x.maker, x.made = at, True, None, 0.0",
             "x.clean = at, True",
         ),
         (
