@@ -209,10 +209,6 @@ class HostCommunicator:
 
     def _exchange(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
         """Set mine = combine(mine, theirs) on rank 0 for rank after rank, then copy it to every rank's `mine`."""
-        with self._exchanging:
-            self._combine(operation, mine, combine)
-
-    def _combine(self, operation: int, mine: HostArray, combine: np.ufunc | None) -> None:
         self._begin()
         data = _raw(mine)
         if self.rank:
@@ -229,10 +225,6 @@ class HostCommunicator:
 
     def _swap(self, peer: int, send: HostArray, receive: HostArray) -> None:
         """Set receive = `send` of rank `peer`. Rank 0 passes arrays on."""
-        with self._exchanging:
-            self._pass_on(peer, send, receive)
-
-    def _pass_on(self, peer: int, send: HostArray, receive: HostArray) -> None:
         self._begin()
         sent = np.ascontiguousarray(send)
         into = np.empty_like(sent)
@@ -258,10 +250,6 @@ class HostCommunicator:
 
     def _collect(self, parts: list[HostArray]) -> None:
         """Fill every part by that of its rank."""
-        with self._exchanging:
-            self._fill(parts)
-
-    def _fill(self, parts: list[HostArray]) -> None:
         self._begin()
         flat = np.concatenate([part.reshape(-1) for part in parts])
         ends = np.cumsum([part.size for part in parts])
@@ -309,17 +297,22 @@ class HostCommunicator:
         self._device.synchronize()  # what is queued comes first, as on the other ranks
         sizes = np.zeros(self.size, np.int64)
         sizes[self.rank] = len(value)
-        self._exchange(_SUM, sizes, np.add)
+        self._run(self._exchange, _SUM, sizes, np.add)
         ends = np.cumsum(sizes)
         data = np.zeros(ends[-1], np.uint8)
         data[ends[self.rank] - len(value) : ends[self.rank]] = np.frombuffer(value, np.uint8)
-        self._exchange(_SUM, data, np.add)
+        self._run(self._exchange, _SUM, data, np.add)
         return [part.tobytes() for part in np.split(data, ends[:-1])]
 
     def _queue(self, function: Callable[..., None], *args: object) -> None:
         if isinstance(self._device, SimDevice):
-            self._device.queue(function, *args)
+            self._device.queue(self._run, function, *args)
         else:
+            self._run(function, *args)
+
+    def _run(self, function: Callable[..., None], *args: object) -> None:
+        """Run an exchange, and count its time."""
+        with self._exchanging:
             function(*args)
 
     def _together(self, operation: int, arrays: list[HostArray], combine: np.ufunc | None) -> None:

@@ -355,24 +355,33 @@ def sync_norm_statistics(
     gathered: what `sync_norm_moments` wrote, one rank after the other. If all batches are empty, all results are 0 and
     the running sums stay.
     """
-    (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    c, momentum = norm.grid.channels, norm.momentum
+    c = norm.grid.channels
     ranks = gathered.reshape(-1, 2 * c + 1).astype(np.float64)
     means, variances, sizes = ranks[:, :c], ranks[:, c:-1], ranks[:, -1:]
     m = sizes.sum()
     items[0] = m
     if m == 0:
-        mean.fill(0)
-        inv_std.fill(0)
+        moments.mean.fill(0)
+        moments.inv_std.fill(0)
         return
-    average = (sizes * means).sum(axis=0) / m
-    variance = (sizes * (variances + (means - average) ** 2)).sum(axis=0) / m
+    with np.errstate(all="ignore"):  # no warnings of NaN and infinity, as on a GPU
+        average = (sizes * means).sum(axis=0) / m
+        variance = (sizes * (variances + (means - average) ** 2)).sum(axis=0) / m
+        write_statistics(average, variance, m, moments, running, norm)
+
+
+def write_statistics(
+    average: HostArray, variance: HostArray, items: float, moments: Moments, running: RunningSums, norm: BatchNorm
+) -> None:
+    """Write mean and inv_std from the moments (channels) of a batch of `items` values per channel, and update the
+    running sums."""
+    (mean, inv_std), (running_mean, running_var, factor) = moments, running
     mean[...] = average
     inv_std[...] = 1 / np.sqrt(variance + norm.eps)
-    factor *= momentum
+    factor *= norm.momentum
     factor += 1
-    running_mean[...] = momentum * running_mean + average
-    running_var[...] = momentum * running_var + variance * (m / (m - 1) if m > 1 else 1)
+    running_mean[...] = norm.momentum * running_mean + average
+    running_var[...] = norm.momentum * running_var + variance * (items / (items - 1) if items > 1 else 1)
 
 
 def sync_norm_sums(

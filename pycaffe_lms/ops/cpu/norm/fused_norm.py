@@ -19,7 +19,7 @@ from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from ..threads import parallel
-from .batch_norm import PART, batch_norm_running, moments, part_moments
+from .batch_norm import PART, batch_norm_running, moments, part_moments, write_statistics
 
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
@@ -34,21 +34,14 @@ def batch_norm_statistics(
     The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
     sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
-    (mean, inv_std), (running_mean, running_var, factor) = moments, running
-    (n, c, s), momentum = norm.grid, norm.momentum
-    m = n * s
-    if m == 0:
-        inv_std.fill(0)
-        mean.fill(0)
+    n, c, s = norm.grid
+    if n * s == 0:
+        moments.inv_std.fill(0)
+        moments.mean.fill(0)
         return
     with np.errstate(all="ignore"):  # no warnings of NaN and infinity, as on a GPU
         average, var = _row_moments(x, n, c) if s == 1 else _plane_moments(x, norm.grid)
-        mean[...] = average
-        inv_std[...] = 1 / np.sqrt(var + norm.eps)
-        factor *= momentum
-        factor += 1
-        running_mean[...] = momentum * running_mean + average
-        running_var[...] = momentum * running_var + var * (m / (m - 1) if m > 1 else 1)
+        write_statistics(average, var, n * s, moments, running, norm)
 
 
 def fused_norm_forward(
