@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..data.database.source import made_by
 from ..data.sets.datasets import DATASETS
 from ..data.sets.zoo import find_model, model_shapes, zoo_models
 from ..errors import DataError
@@ -18,14 +19,6 @@ from ..formats.prototxt.parser import Parsed, read_net, read_solver
 from ..proto.caffe_pb2 import TEST, TRAIN, NetParameter
 
 _log = logging.getLogger(__name__)
-# What makes the data of the models; of the others the model's README tells.
-_MADE_BY = {
-    "data/digits/": "pycaffe-lms dataset digits",
-    "data/mnist/mnist_t": "pycaffe-lms dataset mnist -from FOLDER",
-    "data/cifar10/": "pycaffe-lms dataset cifar10 -from FOLDER",
-    "data/ilsvrc12/": "pycaffe-lms dataset imagenet -from FOLDER",
-    "data/volumes/": "pycaffe-lms dataset volumes -list FILE",
-}
 
 
 def net_with_shapes(text: str, given: Sequence[str]) -> tuple[str, list[str]]:
@@ -87,8 +80,8 @@ def _require_data(name: str, path: str, dummy: str, phases: Sequence[int]) -> No
     for k, source in _sources(parsed, phases):
         if os.path.exists(source):
             continue
-        made_by = next((command for prefix, command in _MADE_BY.items() if source.startswith(prefix)), None)
-        fix = f"make it with `{made_by}`" if made_by else f"models/{name}/README.md says how to make it"
+        command = made_by(source)
+        fix = f"make it with `{command}`" if command else f"models/{name}/README.md says how to make it"
         if f"{dummy}.prototxt" in zoo_models()[name].files:
             fix += f"; or run it on random data, to measure: {name}/{dummy}"
         where = parsed.where(k)

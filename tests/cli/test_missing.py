@@ -81,6 +81,14 @@ def test_a_picture(monkeypatch, capsys):
     assert code == 1 and "Could not open file none.png" in said
 
 
+def test_a_database_of_the_zoo(capsys, tmp_path):
+    """The error names the command that makes it, also where the solver is given by its path."""
+    assert main(["zoo", "get", "digits"]) == 0
+    assert main(["train", "--solver=models/digits/solver.prototxt"]) == 1
+    said = capsys.readouterr().err
+    assert "data/digits/digits_train_lmdb: " in said and "make it with `pycaffe-lms dataset digits`" in said
+
+
 @pytest.mark.parametrize(
     ("argv", "said_of"),
     [

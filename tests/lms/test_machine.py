@@ -26,6 +26,18 @@ def test_a_file_is_a_machine(tmp_path):
     assert (machine.name, machine.memory, machine.link_in) == ("mine", 1 << 34, 2e10)
 
 
+def test_the_example_of_errors_is_a_machine(tmp_path):
+    """An empty file's error shows one that works; the rates are those of the V100."""
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(UsageError, match="lacks memory, memory_rate") as error:
+        find_machine(str(tmp_path / "mine.json"))
+    (tmp_path / "mine.json").write_text(str(error.value).partition("write it like this: ")[2])
+    found = find_machine(str(tmp_path / "mine.json"))
+    assert {name: getattr(found, name) for name in FIELDS} == {
+        name: getattr(find_machine("v100"), name) for name in FIELDS
+    }
+
+
 @pytest.mark.parametrize(
     "text, said",
     [

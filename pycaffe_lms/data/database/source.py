@@ -19,6 +19,13 @@ from typing import Any, ClassVar
 from ...errors import DataError, Where
 
 _log = logging.getLogger(__name__)
+_MADE_BY = {  # what makes the data of the zoo's models; of the others the model's README tells
+    "data/digits/": "pycaffe-lms dataset digits",
+    "data/mnist/mnist_t": "pycaffe-lms dataset mnist -from FOLDER",
+    "data/cifar10/": "pycaffe-lms dataset cifar10 -from FOLDER",
+    "data/ilsvrc12/": "pycaffe-lms dataset imagenet -from FOLDER",
+    "data/volumes/": "pycaffe-lms dataset volumes -list FILE",
+}
 
 
 class SharedHandles:
@@ -229,11 +236,18 @@ def _release(end: Callable[[], object], handles: SharedHandles, real: str, proce
         handles.close(real)
 
 
+def made_by(path: str) -> str | None:
+    """Return the command that makes the database of the zoo at this path; None: it is not one of the zoo's."""
+    return next((command for prefix, command in _MADE_BY.items() if path.startswith(prefix)), None)
+
+
 def check_is_folder(path: str, name: str, marker: str, make: str) -> None:
     """Raise DataError unless a path is a folder. name: the kind of database, with its article; marker: a file that each
     has; make: what makes one."""
     where = Where(file=path)
     if not os.path.exists(path):
+        command = made_by(path)
+        make = f"make it with `{command}`" if command else make
         raise DataError(
             "there is no database here",
             where=where,

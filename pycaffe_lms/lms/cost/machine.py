@@ -71,6 +71,9 @@ class Machine:
         return self.copy_s + nbytes / rate
 
 
+REQUIRED = tuple(f.name for f in fields(Machine)[1:7])  # fields of a JSON file that describes a GPU
+OPTIONAL = tuple(f.name for f in fields(Machine) if f.name not in REQUIRED)
+
 # H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches. Products without TF32:
 # 0.65 of the data sheet's float32 peak, as of the V100, which has no TF32; no more than with TF32. NVLink: the number
 # of links times what NCCL counts on for one (src/graph/topo.h: 20.0 GB/s; compute capability 9.0: 20.6).
@@ -128,15 +131,16 @@ def _from_fields(given: object, file: str) -> Machine:
             raise UsageError(f'-gpu {file}: "{name}" is not a field', fix=f"fields are {', '.join(kinds)}")
         if name != "name" and not (isinstance(value, (int, float)) and 0 < value < 1 << 63):
             raise UsageError(f"-gpu {file}: {name} is {value!r}", fix="give a number greater than zero, below 2^63")
-    missing = [f for f in list(kinds)[1:7] if f not in given]
+    missing = [f for f in REQUIRED if f not in given]
     if missing:
         raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {example()}")
     return Machine(**({"name": Path(file).stem} | dict(given) | {"memory": int(given["memory"])}))
 
 
 def example() -> str:
-    """Return an example of a JSON file."""
-    return json.dumps(asdict(MACHINES["v100"]))
+    """Return an example of a JSON file, with the fields that it must have."""
+    values = asdict(MACHINES["v100"])
+    return f"{{{', '.join(f'{json.dumps(f)}: {values[f]:.12g}' for f in REQUIRED)}}}"
 
 
 @dataclass(frozen=True)
