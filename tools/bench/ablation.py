@@ -1,16 +1,17 @@
 """What every number and mechanism of the plan search gains: each is changed or left out, one at a time, over the zoo.
 
 python tools/bench/ablation.py --processes 16 --seconds 470 --json ablation.json
-python tools/bench/ablation.py --json ablation.json --measure --seconds 470
+python tools/bench/ablation.py --json measured.json --measure --seconds 470
 python tools/bench/ablation.py --json ablation.json --seconds 0 --ratios docs/plan_search.json --table table.md
+python tools/bench/ablation.py --json measured.json --seconds 0 --measured docs/plan_measured.json --table table.md
 
 The first line needs no GPU: iterations are predicted for an H200, at three budgets for each net, 5%, 25% and 60% of the
 way from the least budget to all that the net takes in core, and at published ones. The second one trains six nets on
-this machine's GPU, with and without each change whose predicted effect is 0.3% to 3%. Jobs already in the JSON file are
-not repeated, so that the same command goes on where --seconds ended it; the third line only shows them, and writes the
-ratios of the predictions and the table that docs/plan_search.md has of them. Ratios are
-seconds of an iteration with the change by those without it: 1.02 means that what was changed gains 2%. "planning" is
-the processor time of planning, likewise.
+this machine's GPU at one budget each, as they are and with each change that moves the prediction of that net at that
+budget by 0.3% or more (predicted first, where it is not in the file). Jobs that are in the JSON file are not repeated:
+the same command goes on where --seconds ended it. The other lines only show them, and write the numbers and the tables
+that docs/plan_search.md has. Ratios are seconds of an iteration with the change by
+those without it: 1.02 means that what was changed gains 2%. "planning" is the processor time of planning, likewise.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import math
 import os
 import pickle
+import re
 import sys
 import tempfile
 import time
@@ -67,8 +69,8 @@ NETS = {  # -shape of the data
     "c3d": "data=30,3,16,112,112",
 }
 MEASURED = {"resnet-152": (256, "4GB"), "resnet-50": (256, "2.8GB"), "unet-3d": (1, "16GB")}
-MEASURED |= {"googlenet": (256, "2.5GB"), "densenet-121": (64, "1.5GB"), "alexnet": (1024, "3.5GB")}
-EFFECT = (0.003, 0.03)  # predicted effect of what is measured
+MEASURED |= {"googlenet": (256, "2.5GB"), "vgg-16": (128, "6GB"), "alexnet": (1024, "3.5GB")}
+EFFECT = 0.003  # the least predicted one of what is measured
 
 
 def _with_rules(field: str, value: float | bool) -> SearchBudget:
@@ -182,11 +184,12 @@ def _has_costs(one: object) -> bool:
     return isinstance(one, Costs) or isinstance(getattr(one, "costs", None), Costs)
 
 
-def prepare(net: str, mode: str, folder: Path) -> list[tuple[str, int]]:
+def prepare(net: str, mode: str, sizes: tuple[str, ...], fractions: tuple[float, ...], folder: Path) -> list:
     """Write what the planner is asked for at each budget of a net; return (name, budget in bytes) of each."""
-    least, core = nets_of(net, mode, None).least().nbytes, nets_of(net, mode, None).in_core().nbytes
-    budgets = {f"{100 * f:.0f}%": int(least + f * (core - least)) for f in FRACTIONS}
-    budgets |= {size: parse_size(size, "budget") for size in PUBLISHED.get(net, ())}
+    budgets = {size: parse_size(size, "budget") for size in sizes}
+    if fractions:
+        least, core = nets_of(net, mode, None).least().nbytes, nets_of(net, mode, None).in_core().nbytes
+        budgets |= {f"{100 * f:.0f}%": int(least + f * (core - least)) for f in fractions}
     found = []
     for label, budget in budgets.items():
         cases, name = asked(net, mode, budget, SEARCH), f"{net} {label}" + (f" -lms {mode}" if mode != "auto" else "")
@@ -212,13 +215,17 @@ def predict(case: str, budget: int, change: str, folder: Path) -> dict:
     return {"case": case, "change": change, "seconds": seconds, "planning": time.process_time() - begun}
 
 
-def predict_all(done: list[dict], nets: list[str], only: str, processes: int, end: float, save) -> None:
-    """Predict every case with every change, those not done yet, until the time `end`."""
+def predict_all(done: list[dict], cases_of: list[tuple], only: str, processes: int, end: float, save) -> None:
+    """Predict every case with every change, those not done yet, until the time `end`.
+
+    Args:
+        cases_of: (net, mode, sizes of budgets, fractions of the way to all memory) of each net.
+    """
     known = {(r["case"], r["change"]) for r in done}
     names = ["", *(name for name in changes() if only in name)]
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         at = Path(folder)
-        jobs = [pool.submit(prepare, net, mode, at) for mode in MODES for net in nets]
+        jobs = [pool.submit(prepare, *one, at) for one in cases_of]
         cases = [case for job in jobs for case in job.result()]
         print(f"{len(cases)} cases, {len(names) - 1} changes", flush=True)
         left = [(case, budget, name) for name in names for case, budget in cases if (case, name) not in known]
@@ -240,30 +247,35 @@ def predict_all(done: list[dict], nets: list[str], only: str, processes: int, en
 
 
 # -- measured ----------------------------------------------------------------------------------------------------------
-def measure_all(done: list[dict], only: str, iterations: int, end: float, save) -> None:
-    """Train six nets on the GPU with each change of middling effect, those not measured yet, until the time `end`."""
+def measure_all(done: list[dict], only: str, iterations: int, processes: int, end: float, save) -> None:
+    """Train six nets on the GPU, with each change that a net's prediction feels, until the time `end`."""
     from lms import measure, settings
 
-    effects = {name: row["mean"] for name, row in summary(done).items()}
-    low, high = EFFECT
-    names = ["", *(name for name, mean in effects.items() if only in name and low <= abs(mean - 1) <= high)]
-    known = {(r["case"], r["change"]) for r in done}
-    for name in names:
-        for net, (batch, budget) in MEASURED.items():
-            case = f"measured {net} {budget}"
-            if (case, name) in known or time.monotonic() > end:
+    predict_all(done, [(net, "auto", (size,), ()) for net, (_, size) in MEASURED.items()], only, processes, end, save)
+    predicted = {(r["case"], r["change"]): r["seconds"] for r in done}
+    for net, (batch, size) in MEASURED.items():
+        plain, case = predicted[f"{net} {size}", ""], f"measured {net} {size}"
+        felt = [name for name in changes() if _felt(predicted.get((f"{net} {size}", name), plain), plain)]
+        for name in ["", *felt]:
+            if (case, name) in predicted or time.monotonic() > end:
                 continue
             runtimes.SEARCH = changes()[name] if name else SEARCH
             try:
-                found = measure(net, batch, settings("auto", parse_size(budget, "budget")), iterations)["seconds"]
+                found = measure(net, batch, settings("auto", parse_size(size, "budget")), iterations)["seconds"]
             except CaffeError as error:
                 print(f"{case}, {name}: {error}", flush=True)
                 found = None
             finally:
                 runtimes.SEARCH = SEARCH
             done.append({"case": case, "change": name, "seconds": found, "planning": 0.0})
-            print(f"{case}, {name or 'as it is'}: {f'{1e3 * found:.1f} ms' if found else 'does not fit'}", flush=True)
+            expected = predicted[f"{net} {size}", name]
+            shown = f"{1e3 * found:.1f} ms" if found else "does not fit"
+            print(f"{case}, {name or 'as it is'}: {shown}, predicted {1e3 * (expected or 0):.1f}", flush=True)
             save()
+
+
+def _felt(seconds: float | None, plain: float) -> bool:
+    return seconds is not None and abs(seconds / plain - 1) >= EFFECT
 
 
 # -- shown -------------------------------------------------------------------------------------------------------------
@@ -340,6 +352,9 @@ NAMES = {  # of changes, in the page's table; "(taken)": the planner is so since
     "close = 1.0": "a plan within 1% of its steps does not end the search (taken)",
     "least_gain = 1e-12": "reordering counts gains of 1e-12 s (1e-7)",
     "carry_over_factor = 0.0": "no carry-over",
+    "all rules: surplus_weight = 1.0": "bytes freed beyond the shortfall count in full",
+    "extension_shares = (0.0,)": "lifetimes are not lengthened for earlier copies",
+    "only the first rules, and copies": "only the first set of rules, and the one that copies",
 }
 
 
@@ -384,6 +399,34 @@ def page_table(record: dict) -> str:
     return "\n".join([head, "|---" + "|---:|---" * len(heads) + "|", *(row for _, row in sorted(rows))]) + "\n"
 
 
+def measured_of(done: list[dict]) -> dict:
+    """Return {"net budget": {change: [measured, predicted seconds]}} of what was measured; the change "": as it is."""
+    predicted = {(r["case"], r["change"]): r["seconds"] for r in done}
+    found: dict[str, dict] = {}
+    for r in done:
+        case = r["case"].removeprefix("measured ")
+        if case != r["case"]:
+            numbers = (r["seconds"], predicted[case, r["change"]])
+            found.setdefault(case, {})[r["change"]] = [one and round(one, 6) for one in numbers]
+    return found
+
+
+def measured_table(record: dict) -> str:
+    """Return the table of what was measured, a row for each change, a column for each net. record: of `measured_of`."""
+    rows = [f"| change | {' | '.join(record)} |", "|---" * (len(record) + 1) + "|"]
+    plain = [f"{1e3 * one[''][0]:.1f} ms ({1e3 * one[''][1]:.1f})" for one in record.values()]
+    rows.append(f"| none | {' | '.join(plain)} |")
+    for change in dict.fromkeys(name for one in record.values() for name in one if name):
+        cells = []
+        for one in record.values():
+            both = [a and a / b for a, b in zip(one.get(change, (0, 0)), one[""], strict=True)]
+            cells.append(f"{both[0]:.3f} ({both[1]:.3f})" if all(both) else "does not fit" if change in one else "")
+        rules = re.match(r"without rules (\d+)", change)
+        shown = f"without set {int(rules[1]) + 1} of rules" if rules else NAMES.get(change, change)
+        rows.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--processes", type=int, default=os.cpu_count())
@@ -393,8 +436,11 @@ def main() -> int:
     p.add_argument("--measure", action="store_true", help="on the GPU, in place of predictions")
     p.add_argument("--iterations", type=int, default=10, help="measured ones")
     p.add_argument("--json", type=Path, default=Path("ablation.json"), help="results; begins with those in it")
-    p.add_argument("--table", type=Path, help="write the table of docs/plan_search.md here")
+    p.add_argument(
+        "--table", type=Path, help="write a table of docs/plan_search.md here: of --measured, or of --ratios"
+    )
     p.add_argument("--ratios", type=Path, help="write the ratios here that the table is made of")
+    p.add_argument("--measured", type=Path, help="write what was measured here")
     args = p.parse_args()
     end = time.monotonic() + args.seconds
     done = json.loads(args.json.read_text()) if args.json.exists() else []
@@ -402,16 +448,20 @@ def main() -> int:
     def save() -> None:
         args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in done) + "\n]\n")
         if args.table:
-            args.table.write_text(page_table(ratios_of(done)))
+            args.table.write_text(measured_table(measured_of(done)) if args.measured else page_table(ratios_of(done)))
+        if args.measured:
+            lines = ",\n".join(f"{json.dumps(case)}: {json.dumps(one)}" for case, one in measured_of(done).items())
+            args.measured.write_text(f"{{\n{lines}\n}}\n")
         if args.ratios:
             record = ratios_of(done)
             lines = ",\n".join(f"{json.dumps(change)}: {json.dumps(one)}" for change, one in record["ratios"].items())
             args.ratios.write_text(f'{{"cases": {json.dumps(record["cases"])},\n"ratios": {{\n{lines}\n}}}}\n')
 
     if args.measure:
-        measure_all(done, args.only, args.iterations, end, save)
+        measure_all(done, args.only, args.iterations, args.processes, end, save)
     elif args.seconds:
-        predict_all(done, args.nets, args.only, args.processes, end, save)
+        every = [(net, mode, PUBLISHED.get(net, ()), FRACTIONS) for mode in MODES for net in args.nets]
+        predict_all(done, every, args.only, args.processes, end, save)
     save()
     print(table(done))
     return 0
