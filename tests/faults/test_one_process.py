@@ -13,7 +13,9 @@ EVERY = {"operation": 18, "event": 11, "copy": 6, "write": 10}
 
 
 @SHARES
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize(
+    "lasting", [pytest.param(False, id="once", marks=pytest.mark.thorough), pytest.param(True, id="from then on")]
+)
 @pytest.mark.parametrize("kind", DEVICE)
 def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting, whole):
     training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, "BINARYPROTO", "random")
@@ -27,7 +29,7 @@ def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting, whole):
     [
         pytest.param("BINARYPROTO", False, id="BINARYPROTO-once"),
         pytest.param("BINARYPROTO", True, id="BINARYPROTO-from then on"),
-        pytest.param("HDF5", False, id="HDF5-once"),
+        pytest.param("HDF5", False, id="HDF5-once", marks=pytest.mark.thorough),
         pytest.param("HDF5", True, id="HDF5-from then on", marks=pytest.mark.thorough),
     ],
 )

@@ -86,7 +86,9 @@ def test_every_models_readme_has_the_figures_of_the_table(table):
         assert told(folder)[:: 1 if folder in DEEP else 2] == expected, folder
 
 
-@pytest.mark.parametrize("folder", QUICK)
+@pytest.mark.parametrize(
+    "folder", [pytest.param(f, marks=pytest.mark.thorough) if f == "unet-3d" else f for f in QUICK]
+)
 def test_figures_are_current(folder, table):
     models = {name: model for name, model in ALL.items() if model.folder == folder}
     sizes = {name: [memory(model, FILES, times) for times in (1, MORE)] for name, model in models.items()}
@@ -104,7 +106,9 @@ def test_a_readme_without_a_place_for_figures_is_named():
         with_memory(f"# new\n{BEGIN}", "", "new/README.md")
 
 
-@pytest.mark.parametrize("name", ["mnist_autoencoder/train_val", "squeezenet-1.1/train_val"])
+@pytest.mark.parametrize(
+    "name", ["mnist_autoencoder/train_val", pytest.param("squeezenet-1.1/train_val", marks=pytest.mark.thorough)]
+)
 def test_the_least_budget_is_accepted_and_a_smaller_one_refused(name, capsys):
     model = ALL[name]
     shapes = [a for top, s in model.data.items() for a in ("-shape", f"{top}={','.join(map(str, s))}")]

@@ -124,6 +124,7 @@ def test_signals_to_the_launcher(tmp_path, number, code):
     assert (tmp_path / f"run_iter_{stopped}.caffemodel").exists() and "error:" not in said and gone(pids)
 
 
+@pytest.mark.thorough
 def test_killed_at_random_instants_and_resumed(tmp_path):
     """The same mpiexec line with -resume latest ends with the bits of a run that was left alone."""
     words = ["-set", "max_iter=200", "-set", "snapshot=4", "-set", "display=1", "-resume", "latest"]

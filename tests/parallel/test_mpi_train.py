@@ -73,10 +73,10 @@ def expected(tmp_path_factory):
     ("count", "backend", "lms"),
     [
         (2, "cpu", "off"),
-        (2, "sim", "off"),
-        (2, "sim", "1 KB"),
+        pytest.param(2, "sim", "off", marks=pytest.mark.thorough),
+        pytest.param(2, "sim", "1 KB", marks=pytest.mark.thorough),
         (2, "sim", "auto"),
-        (4, "cpu", "off"),
+        pytest.param(4, "cpu", "off", marks=pytest.mark.thorough),
         (4, "sim", "auto"),
     ],
 )
