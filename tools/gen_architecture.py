@@ -61,6 +61,7 @@ WORDS = {
         "arrangement": "how the graph runs, once per shape",
         "blobs": "what users see",
         "first_values": "fillers",
+        "fold_norms": "nets for inference",
         "inspect": "tables and statistics",
         "memory": "buffers, plans, fitting",
         "net": "forward, backward, iterations",

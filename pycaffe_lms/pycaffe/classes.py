@@ -20,6 +20,7 @@ from ..formats.prototxt.parser import Parsed, read_solver
 from ..layers.registry import LAYERS
 from ..lms.config import LMSConfig
 from ..net import net as core
+from ..net.fold_norms import fold_norms
 from ..net.tuning import Tuning
 from ..parallel.data_parallel import DataParallel
 from ..progress import make_bar, shown
@@ -35,6 +36,7 @@ from .net import PycaffeNet
 TRAIN, TEST = 0, 1
 Source: TypeAlias = "str | os.PathLike[str] | NetParameter"  # what a net is made of
 _log = logging.getLogger(__name__)
+_OF_A_FILE = ("level", "stages", "lines", "file", "dtype", "seed", "random")  # options that say what the net is
 
 
 def layer_type_list() -> StringVec:
@@ -55,6 +57,10 @@ class Net(PycaffeNet):
         lms: `caffe.LMS(...)`, or 1000 (KB), "auto", "off"; default: what `set_lms` or a surrounding
             `with caffe.LMS(...)` set.
         device: a backend device; default: the one that `set_mode_cpu`, `set_mode_gpu` or `set_mode_sim` chose.
+        optimise: for inference, with `weights` and phase TEST: fold BatchNorm, Scale and Bias into the layers before
+            them, run chains of layers as one, and let hidden blobs use the same memory in turn. Outputs are equal to
+            rounding. Hidden blobs have values where `forward(blobs=[...])` or `keep` names them; those that were folded
+            away are not in the net.
         options: further keywords of `pycaffe_lms.net.net.Net`.
 
     Raises:
@@ -73,6 +79,7 @@ class Net(PycaffeNet):
         *,
         lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
+        optimise: bool = False,
         **options: Any,
     ) -> None: ...
 
@@ -85,6 +92,7 @@ class Net(PycaffeNet):
         *,
         lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
+        optimise: bool = False,
         **options: Any,
     ) -> None: ...
 
@@ -98,6 +106,7 @@ class Net(PycaffeNet):
         weights: str | os.PathLike[str] | None = None,
         lms: LMSConfig | int | str | None = None,
         device: Device | None = None,
+        optimise: bool = False,
         **options: Any,
     ) -> None:
         if not isinstance(network_file, (str, bytes, os.PathLike, NetParameter)):
@@ -122,12 +131,30 @@ class Net(PycaffeNet):
         if isinstance(stages, str):
             raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
         options.setdefault("seed", _mode.seed)
+        if optimise:
+            network_file = _folded(network_file, phase, weights, level=level, stages=stages or (), **options)
+            options = {"tuning": Tuning(pack=True), "forward_only": True} | options
+            self.optimised, weights = True, None
         options = with_math(options, self.tuning_by_hand)
         super().__init__(
             network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
         )
         if weights is not None:
             self.copy_from(weights)
+
+
+def _folded(source: Source, phase: int, weights: str | os.PathLike[str] | None, **options: Any) -> NetParameter:
+    """Return a net with its weights, in which normalisation is folded. Raises UsageError where that cannot be."""
+    if phase != TEST:
+        raise UsageError("optimise=True is for inference", fix="build the net with phase caffe.TEST")
+    if weights is None:
+        raise UsageError(
+            "optimise=True needs the weights when the net is built, since it folds them into each other",
+            fix="give weights=...",
+        )
+    net = PycaffeNet(source, phase, **{name: value for name, value in options.items() if name in _OF_A_FILE})
+    net.copy_from(weights)
+    return fold_norms(net)
 
 
 class SGDSolver(solvers.SGDSolver):

@@ -39,6 +39,8 @@ class PycaffeNet(core.Net):
     One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
     """
 
+    optimised = False  # whether whole forwards run fused, and compute hidden blobs only where they are asked for
+
     def __init__(self, source: str | os.PathLike[str] | NetParameter, phase: int | None = None, **options: Any) -> None:
         options.setdefault("solver_count", solver_count())
         options.setdefault("solver_rank", solver_rank())
@@ -96,7 +98,11 @@ class PycaffeNet(core.Net):
                 raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
             for name, values in kwargs.items():
                 self._fill(name, values, "data", "Input is not batch sized")
-        self.forward_range(first, last)
+        if self.optimised and start is None and end is None:
+            self._keep_hidden(names)
+            self.test_forward()
+        else:
+            self.forward_range(first, last)
         found = {name: self.blobs[name].data for name in names}
         self.device_errors.log()
         return found
@@ -128,6 +134,12 @@ class PycaffeNet(core.Net):
         for name in names:
             self.check_blob(name)
         return names
+
+    def _keep_hidden(self, names: Iterable[str]) -> None:
+        """Let the hidden blobs among these be computed in every forward from now on."""
+        hidden = set(names) - {*self.inputs, *self.outputs} - self.arrangement.kept
+        if hidden:
+            self.keep(*sorted(hidden))
 
     def _fill(self, name: str, given: ArrayLike, which: str, complaint: str) -> None:
         values, blob = np.asarray(given), self.blobs[name]
@@ -228,11 +240,26 @@ class PycaffeNet(core.Net):
     # -- weights ------------------------------------------------------------------------------------------------------
     def copy_from(self, path: str | os.PathLike[str]) -> None:
         """Load weights (.caffemodel, binary or HDF5) by layer name. Raises WeightsError naming file and layer."""
+        self._check_unfolded()
         weights.copy_from(self, path)
+
+    def share_with(self, other: core.Net) -> None:
+        """Use the parameter data of another net for layers of the same name. Raises UsageError, WeightsError."""
+        for net in (self, other):
+            if isinstance(net, PycaffeNet):
+                net._check_unfolded()
+        super().share_with(other)
+
+    def _check_unfolded(self) -> None:
+        if self.optimised:
+            raise UsageError(
+                "parameters of a net with optimise=True are folded into others when it is built",
+                fix="build the net anew, with these weights: Net(file, TEST, weights=..., optimise=True)",
+            )
 
     def load_hdf5(self, path: str | os.PathLike[str]) -> None:
         """Load weights by layer name, as `copy_from` does, which finds the form from the file's content."""
-        weights.copy_from(self, path)
+        self.copy_from(path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .caffemodel. If writing fails, no incomplete file is left."""

@@ -2,12 +2,13 @@
 
 python tools/bench/inference.py                                                  # these nets, batches 1 and 8
 python tools/bench/inference.py --nets resnet-50 --batch 1 8 32 --json inference.json
+python tools/bench/inference.py --math bf16                                      # hidden activations as bfloat16
 python tools/bench/inference.py --backend cpu --nets lenet --batch 1 --peers     # ours alone, on the CPU
 
 A call copies a batch from the host, runs the net and copies its output back; its time is the median after some to warm
 up. Weights are as fillers leave them. ours: with a recording, from the third call on; steps: without one, as
-Tuning(graph=False) asks for. eager and graph: PyTorch in inference mode, layer by layer and as a CUDA graph captured
-by hand; TF32 where we use it.
+Tuning(graph=False) asks for; optimised: built with optimise=True. eager and graph: PyTorch in inference mode, layer by
+layer and as a CUDA graph captured by hand; TF32 where we use it, with --math bf16 the whole net in bfloat16.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +29,7 @@ from common import ROOT, versions
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.formats.prototxt.parser import parse_net
+from pycaffe_lms.net.tuning import Tuning
 
 PEERS = ("eager", "graph")
 NETS = {
@@ -45,12 +48,18 @@ def input_shape(model: str, batch: int) -> tuple[int, ...]:
     return (batch, *net.layer[0].input_param.shape[0].dim[1:])
 
 
-def ours(model: str, shape: tuple[int, ...], backend: str, graph: bool) -> Callable[[np.ndarray], object]:
+def ours(model: str, shape: tuple[int, ...], backend: str, who: str, half: bool) -> Callable[[np.ndarray], object]:
     """What runs a batch."""
-    tuning = replace(caffe.Net.tuning_by_hand, graph=graph)
-    net = caffe.Net(
-        str(ROOT / "models" / model / "deploy.prototxt"), caffe.TEST, device=get_device(backend), tuning=tuning
-    )
+    path, device = str(ROOT / "models" / model / "deploy.prototxt"), get_device(backend)
+    if who == "optimised":
+        with tempfile.TemporaryDirectory() as folder:
+            weights = str(Path(folder) / "weights.caffemodel")
+            caffe.Net(path, caffe.TEST).save(weights)
+            tuning = Tuning(pack=True, half=half)
+            net = caffe.Net(path, caffe.TEST, weights=weights, device=device, optimise=True, tuning=tuning)
+    else:
+        tuning = replace(caffe.Net.tuning_by_hand, graph=who == "ours", half=half)
+        net = caffe.Net(path, caffe.TEST, device=device, tuning=tuning)
     blob = net.blobs[net.inputs[0]]
     blob.reshape(*shape)
 
@@ -61,7 +70,7 @@ def ours(model: str, shape: tuple[int, ...], backend: str, graph: bool) -> Calla
     return run
 
 
-def peer(model: str, shape: tuple[int, ...], backend: str, who: str) -> Callable[[np.ndarray], object]:
+def peer(model: str, shape: tuple[int, ...], backend: str, who: str, half: bool) -> Callable[[np.ndarray], object]:
     """What runs a batch."""
     import torch
     import torchvision
@@ -69,16 +78,17 @@ def peer(model: str, shape: tuple[int, ...], backend: str, who: str) -> Callable
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     more = {"init_weights": False} if model == "googlenet" else {}
-    net = getattr(torchvision.models, NETS[model])(**more).to(backend).eval()
+    dtype = torch.bfloat16 if half else torch.float32
+    net = getattr(torchvision.models, NETS[model])(**more).to(backend, dtype).eval()
     if who == "eager":
 
         def run(pictures):
             with torch.inference_mode():
-                return net(torch.from_numpy(pictures).to(backend)).cpu().numpy()
+                return net(torch.from_numpy(pictures).to(backend, dtype)).float().cpu().numpy()
 
         return run
     with torch.inference_mode():
-        data = torch.zeros(shape, device=backend)
+        data = torch.zeros(shape, device=backend, dtype=dtype)
         aside = torch.cuda.Stream()
         with torch.cuda.stream(aside):
             for _ in range(3):
@@ -92,7 +102,7 @@ def peer(model: str, shape: tuple[int, ...], backend: str, who: str) -> Callable
         with torch.inference_mode():
             data.copy_(torch.from_numpy(pictures))
             graph.replay()
-            return out.cpu().numpy()
+            return out.float().cpu().numpy()
 
     return run
 
@@ -123,21 +133,22 @@ def main(argv=None) -> int:
     p.add_argument("--batch", nargs="+", type=int, default=[1, 8])
     p.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     p.add_argument("--backend", default="cuda", choices=("cuda", "cpu", "sim"))
+    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"))
     p.add_argument("--warmup", type=int, default=8)
     p.add_argument("--calls", type=int, default=30)
     p.add_argument("--json", type=Path, help="write the results to this file")
     args = p.parse_args(argv)
     if args.peers and (others := [model for model in args.nets if model not in NETS]):
         p.error(f"torchvision's twin of {', '.join(others)} is not known: give --peers alone, or of {', '.join(NETS)}")
-    results, columns = [], ["ours", "steps", *args.peers]
+    results, columns = [], ["ours", "steps", "optimised", *args.peers]
     for model in args.nets:
         for batch in args.batch:
             shape = input_shape(model, batch)
             for who in columns:
                 if who in PEERS:
-                    run = peer(model, shape, args.backend, who)
+                    run = peer(model, shape, args.backend, who, args.math == "bf16")
                 else:
-                    run = ours(model, shape, args.backend, who == "ours")
+                    run = ours(model, shape, args.backend, who, args.math == "bf16")
                 ms = milliseconds(run, shape, args.warmup, args.calls)
                 results.append({"net": model, "batch": batch, "who": who, "ms": ms})
             print(markdown(results, columns).splitlines()[-1], file=sys.stderr, flush=True)
