@@ -10,11 +10,14 @@ import pytest
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.cpu.conv import depthwise
 from pycaffe_lms.ops.cuda.conv import depthwise as cuda_depthwise
 from pycaffe_lms.ops.geometry import ConvGeometry, conv_output_size
+from pycaffe_lms.solvers import SGDSolver
 from tests.lms import nets
 
 from .cases import Case
@@ -132,6 +135,27 @@ def test_a_gpu_sums_in_parts_and_always_in_the_same_order(g, dtype, tolerance, m
         np.testing.assert_array_equal(two, three)
 
 
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("g", LARGE[1:3], ids=str)
+def test_relu_in_the_same_kernel(g, dtype, where):
+    """The bits of ReLU behind the convolution; NaN stays."""
+    if where == "cuda" and not cuda_available():
+        pytest.skip("no GPU")
+    arrays = HostArrays() if where == "cpu" else CudaArrays()
+    rng, operation = np.random.default_rng(2), arrays.ops.depthwise
+    x = rng.normal(size=(g.batch, g.channels, *g.in_spatial)).astype(dtype)
+    x[0, 0, 3, 3] = np.nan
+    w, b = rng.normal(size=(g.out_channels, 1, *g.kernel)).astype(dtype), rng.normal(size=g.out_channels).astype(dtype)
+    found = []
+    for relu in (False, True):
+        y = arrays.put(np.full((g.batch, g.out_channels, *g.out_spatial), 7, dtype))
+        operation.forward(operation.plan(g, np.dtype(dtype), 0), *(arrays.put(a) for a in (x, w, b)), y, None, relu)
+        found.append(arrays.get(y))
+    assert np.isnan(found[0]).any() and (found[0] < 0).any()
+    np.testing.assert_array_equal(found[1], np.where(found[0] < 0, 0, found[0]))
+
+
 def test_threads_change_no_bit(monkeypatch):
     for g in LARGE[:2]:
         same = lambda a: a  # noqa: E731
@@ -215,3 +239,24 @@ def test_large_model_support_changes_no_bit(seed):
 
 def test_both_names_train_alike():
     assert nets.train(nets.make_solver("mobile"), 2) == nets.train(nets.make_solver("mobile_by_name"), 2)
+
+
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)])
+def test_it_runs_with_the_relu_after_it(lms, monkeypatch):
+    """One step in an iteration, of the bits of two."""
+    net = nets._DATA + DEPTHWISE + nets.head("dw")
+    monkeypatch.setitem(nets.NETS, "rectified", net)
+    parsed = parse_solver(nets.solver_text("rectified"), "rectified.prototxt")
+    results = []
+    for fuse in (False, True):
+        solver = SGDSolver(parsed.message, device=SimDevice(64 << 20), lms=lms, tuning=Tuning(fuse=fuse))
+        assert ("dw+relu_dw" in [group.name for group in solver.net.graph.groups]) == fuse
+        results.append(nets.train(solver, 3))
+    assert results[0] == results[1]
+
+
+DEPTHWISE = """
+layer { name: "dw" type: "Convolution" bottom: "data" top: "dw" convolution_param {
+  num_output: 6 group: 3 kernel_size: 3 pad: 1 weight_filler { type: "gaussian" std: 0.4 } } }
+layer { name: "relu_dw" type: "ReLU" bottom: "dw" top: "dw" }
+"""

@@ -107,9 +107,7 @@ class ConvolutionLayer(Layer):
 
     @property
     def role(self) -> Role | None:
-        ones = (1,) * self.ndim  # channels alone decide whether it is depthwise
-        alone = len(self.param.bottom) == 1 and not self._geometry(ones, ones).depthwise
-        return Role.CONVOLVE if alone and self.axis == 1 else None
+        return Role.CONVOLVE if len(self.param.bottom) == 1 and self.axis == 1 else None
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         if self.axis != 1 or len(bottom_shapes[0]) < 4:

@@ -59,14 +59,25 @@ def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: in
 
 
 def depthwise_forward(
-    plan: DepthwisePlan, x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, work: HostArray | None
+    plan: DepthwisePlan,
+    x: HostArray,
+    w: HostArray,
+    b: HostArray | None,
+    y: HostArray,
+    work: HostArray | None,
+    relu: bool = False,
 ) -> None:
-    """Compute y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
+    """Compute y = w * x (+ b), and set negative values to 0 if `relu`.
+
+    x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out).
+    """
     g, x, w, y = _arrays(plan, x, w, y)
     bias = np.zeros(g.out_channels, y.dtype) if b is None else b.reshape(g.out_channels)
     offsets, windows = plan.planes * prod(plan.cells) + plan.places, (plan.cells, g.stride, g.pad)
     grain = _grain(g, g.group_outputs)
     parallel(_forward, len(x), x, w, bias, y, offsets, plan.length, windows, grain=grain)
+    if relu:
+        np.maximum(y, 0, out=y)
 
 
 def depthwise_backward_data(

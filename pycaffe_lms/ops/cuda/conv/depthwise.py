@@ -34,9 +34,9 @@ SOURCE = """
     rest = d##_rest;
 
 // one thread per column of STRIP outputs
-extern "C" __global__ void forward(const T* x, const C* w, const C* b, T* y, long long use_bias, long long n,
-                                   DIVISOR(out_w), DIVISOR(strips), DIVISOR(out_d), DIVISOR(outputs), long long out_h,
-                                   long long in_d, long long in_h, long long in_w) {
+extern "C" __global__ void forward(const T* x, const C* w, const C* b, T* y, long long use_bias, long long relu,
+                                   long long n, DIVISOR(out_w), DIVISOR(strips), DIVISOR(out_d), DIVISOR(outputs),
+                                   long long out_h, long long in_d, long long in_h, long long in_w) {
   LOOP(i, n) {
     long long rest = i;
     TAKE(ow, out_w) TAKE(strip, strips) TAKE(od, out_d)
@@ -68,7 +68,10 @@ extern "C" __global__ void forward(const T* x, const C* w, const C* b, T* y, lon
     T* result = y + ((plane * out_d + od) * out_h + strip * STRIP) * out_w + ow;
     #pragma unroll
     for (int r = 0; r < STRIP; r++)
-      if (strip * STRIP + r < (int)out_h) result[r * out_w] = (T)(sum[r] + bias);
+      if (strip * STRIP + r < (int)out_h) {
+        const T value = (T)(sum[r] + bias);
+        result[r * out_w] = relu && (C)value < 0 ? (T)0 : value;  // NaN stays
+      }
   }
 }
 
@@ -210,16 +213,25 @@ def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: in
 
 
 def depthwise_forward(
-    plan: CudaDepthwisePlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None
+    plan: CudaDepthwisePlan,
+    x: AnyArray,
+    w: AnyArray,
+    b: AnyArray | None,
+    y: AnyArray,
+    work: AnyArray | None,
+    relu: bool = False,
 ) -> None:
-    """Compute y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
+    """Compute y = w * x (+ b), and set negative values to 0 if `relu`.
+
+    x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out).
+    """
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
     n = g.batch * g.out_channels * g.out_spatial[0] * strips * g.out_spatial[2]
     arrays = x, w, w if b is None else b, y  # w stands in for a bias: an argument that the kernel never reads
     sizes = _dividers(n, g.out_spatial[2], strips, g.out_spatial[0], g.out_channels)
-    flag = int(b is not None)
-    cuda.launch(plan.source, "forward", y.dtype, n, *arrays, flag, n, *sizes, g.out_spatial[1], *g.in_spatial)
+    flags = int(b is not None), int(relu)
+    cuda.launch(plan.source, "forward", y.dtype, n, *arrays, *flags, n, *sizes, g.out_spatial[1], *g.in_spatial)
 
 
 def depthwise_backward_data(
