@@ -93,7 +93,7 @@ class SearchBudget:
     """
 
     auto: tuple[Rules, ...] = AUTO
-    work: int = 9_000_000
+    work: int = 3_000_000
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95
