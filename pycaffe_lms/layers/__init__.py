@@ -27,7 +27,7 @@ from .detection import prior_box, roi_pooling
 from .loss import accuracy, distance_loss, log_loss, margin_loss
 
 # data
-from .data import data, hdf5_data, image_data, input, memory_data, window_data
+from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, window_data
 
 # written by users
 from . import python

@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: d5aecde5d5ac06ad4958894e9bf66bc5e4c6e1dbfdab705dc7f7dbfb9f25f4ba
+# sha256 of proto/caffe.proto: 91f3cd59360cbff6ef02aa996fcbf42f002ed0f46fdd463ce0b304090ac5af10
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -87,6 +87,128 @@ class Datum(_message.Message):
     float_data: _containers.RepeatedScalarFieldContainer[float]
     encoded: bool
     def __init__(self, channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., data: _Optional[bytes] = ..., label: _Optional[int] = ..., float_data: _Optional[_Iterable[float]] = ..., encoded: bool = ...) -> None: ...
+
+class NormalizedBBox(_message.Message):
+    __slots__ = ("xmin", "ymin", "xmax", "ymax", "label", "difficult", "score", "size")
+    XMIN_FIELD_NUMBER: _ClassVar[int]
+    YMIN_FIELD_NUMBER: _ClassVar[int]
+    XMAX_FIELD_NUMBER: _ClassVar[int]
+    YMAX_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    DIFFICULT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    label: int
+    difficult: bool
+    score: float
+    size: float
+    def __init__(self, xmin: _Optional[float] = ..., ymin: _Optional[float] = ..., xmax: _Optional[float] = ..., ymax: _Optional[float] = ..., label: _Optional[int] = ..., difficult: bool = ..., score: _Optional[float] = ..., size: _Optional[float] = ...) -> None: ...
+
+class Annotation(_message.Message):
+    __slots__ = ("instance_id", "bbox")
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    BBOX_FIELD_NUMBER: _ClassVar[int]
+    instance_id: int
+    bbox: NormalizedBBox
+    def __init__(self, instance_id: _Optional[int] = ..., bbox: _Optional[_Union[NormalizedBBox, _Mapping]] = ...) -> None: ...
+
+class AnnotationGroup(_message.Message):
+    __slots__ = ("group_label", "annotation")
+    GROUP_LABEL_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATION_FIELD_NUMBER: _ClassVar[int]
+    group_label: int
+    annotation: _containers.RepeatedCompositeFieldContainer[Annotation]
+    def __init__(self, group_label: _Optional[int] = ..., annotation: _Optional[_Iterable[_Union[Annotation, _Mapping]]] = ...) -> None: ...
+
+class AnnotatedDatum(_message.Message):
+    __slots__ = ("datum", "type", "annotation_group")
+    class AnnotationType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        BBOX: _ClassVar[AnnotatedDatum.AnnotationType]
+    BBOX: AnnotatedDatum.AnnotationType
+    DATUM_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATION_GROUP_FIELD_NUMBER: _ClassVar[int]
+    datum: Datum
+    type: AnnotatedDatum.AnnotationType
+    annotation_group: _containers.RepeatedCompositeFieldContainer[AnnotationGroup]
+    def __init__(self, datum: _Optional[_Union[Datum, _Mapping]] = ..., type: _Optional[_Union[AnnotatedDatum.AnnotationType, str]] = ..., annotation_group: _Optional[_Iterable[_Union[AnnotationGroup, _Mapping]]] = ...) -> None: ...
+
+class LabelMapItem(_message.Message):
+    __slots__ = ("name", "label", "display_name")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    label: int
+    display_name: str
+    def __init__(self, name: _Optional[str] = ..., label: _Optional[int] = ..., display_name: _Optional[str] = ...) -> None: ...
+
+class LabelMap(_message.Message):
+    __slots__ = ("item",)
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    item: _containers.RepeatedCompositeFieldContainer[LabelMapItem]
+    def __init__(self, item: _Optional[_Iterable[_Union[LabelMapItem, _Mapping]]] = ...) -> None: ...
+
+class Sampler(_message.Message):
+    __slots__ = ("min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio")
+    MIN_SCALE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SCALE_FIELD_NUMBER: _ClassVar[int]
+    MIN_ASPECT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    MAX_ASPECT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    min_scale: float
+    max_scale: float
+    min_aspect_ratio: float
+    max_aspect_ratio: float
+    def __init__(self, min_scale: _Optional[float] = ..., max_scale: _Optional[float] = ..., min_aspect_ratio: _Optional[float] = ..., max_aspect_ratio: _Optional[float] = ...) -> None: ...
+
+class SampleConstraint(_message.Message):
+    __slots__ = ("min_jaccard_overlap", "max_jaccard_overlap", "min_sample_coverage", "max_sample_coverage", "min_object_coverage", "max_object_coverage")
+    MIN_JACCARD_OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    MAX_JACCARD_OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    MIN_SAMPLE_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SAMPLE_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    MIN_OBJECT_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_OBJECT_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    min_jaccard_overlap: float
+    max_jaccard_overlap: float
+    min_sample_coverage: float
+    max_sample_coverage: float
+    min_object_coverage: float
+    max_object_coverage: float
+    def __init__(self, min_jaccard_overlap: _Optional[float] = ..., max_jaccard_overlap: _Optional[float] = ..., min_sample_coverage: _Optional[float] = ..., max_sample_coverage: _Optional[float] = ..., min_object_coverage: _Optional[float] = ..., max_object_coverage: _Optional[float] = ...) -> None: ...
+
+class BatchSampler(_message.Message):
+    __slots__ = ("use_original_image", "sampler", "sample_constraint", "max_sample", "max_trials")
+    USE_ORIGINAL_IMAGE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLER_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TRIALS_FIELD_NUMBER: _ClassVar[int]
+    use_original_image: bool
+    sampler: Sampler
+    sample_constraint: SampleConstraint
+    max_sample: int
+    max_trials: int
+    def __init__(self, use_original_image: bool = ..., sampler: _Optional[_Union[Sampler, _Mapping]] = ..., sample_constraint: _Optional[_Union[SampleConstraint, _Mapping]] = ..., max_sample: _Optional[int] = ..., max_trials: _Optional[int] = ...) -> None: ...
+
+class EmitConstraint(_message.Message):
+    __slots__ = ("emit_type", "emit_overlap")
+    class EmitType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CENTER: _ClassVar[EmitConstraint.EmitType]
+        MIN_OVERLAP: _ClassVar[EmitConstraint.EmitType]
+    CENTER: EmitConstraint.EmitType
+    MIN_OVERLAP: EmitConstraint.EmitType
+    EMIT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    EMIT_OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    emit_type: EmitConstraint.EmitType
+    emit_overlap: float
+    def __init__(self, emit_type: _Optional[_Union[EmitConstraint.EmitType, str]] = ..., emit_overlap: _Optional[float] = ...) -> None: ...
 
 class FillerParameter(_message.Message):
     __slots__ = ("type", "value", "min", "max", "mean", "std", "sparse", "variance_norm")
@@ -359,7 +481,7 @@ class ParamSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., share_mode: _Optional[_Union[ParamSpec.DimCheckMode, str]] = ..., lr_mult: _Optional[float] = ..., decay_mult: _Optional[float] = ...) -> None: ...
 
 class LayerParameter(_message.Message):
-    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "bn_param", "reorg_param", "psroi_pooling_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
+    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "bn_param", "reorg_param", "psroi_pooling_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     BOTTOM_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +543,7 @@ class LayerParameter(_message.Message):
     SWISH_PARAM_FIELD_NUMBER: _ClassVar[int]
     CLIP_PARAM_FIELD_NUMBER: _ClassVar[int]
     LMS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATED_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
     PERMUTE_PARAM_FIELD_NUMBER: _ClassVar[int]
     NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
     UPSAMPLE_PARAM_FIELD_NUMBER: _ClassVar[int]
@@ -494,6 +617,7 @@ class LayerParameter(_message.Message):
     swish_param: SwishParameter
     clip_param: ClipParameter
     lms_param: LMSParameter
+    annotated_data_param: AnnotatedDataParameter
     permute_param: PermuteParameter
     norm_param: NormalizeParameter
     upsample_param: UpsampleParameter
@@ -506,7 +630,7 @@ class LayerParameter(_message.Message):
     relu6_param: ReLU6Parameter
     roi_pooling_param: ROIPoolingParameter
     smooth_l1_loss_param: SmoothL1LossParameter
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
 
 class LMSParameter(_message.Message):
     __slots__ = ("policy",)
@@ -525,7 +649,7 @@ class LMSParameter(_message.Message):
     def __init__(self, policy: _Optional[_Union[LMSParameter.Policy, str]] = ...) -> None: ...
 
 class TransformationParameter(_message.Message):
-    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray")
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param")
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -533,6 +657,13 @@ class TransformationParameter(_message.Message):
     MEAN_VALUE_FIELD_NUMBER: _ClassVar[int]
     FORCE_COLOR_FIELD_NUMBER: _ClassVar[int]
     FORCE_GRAY_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    NOISE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EMIT_CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    CROP_H_FIELD_NUMBER: _ClassVar[int]
+    CROP_W_FIELD_NUMBER: _ClassVar[int]
+    DISTORT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EXPAND_PARAM_FIELD_NUMBER: _ClassVar[int]
     scale: float
     mirror: bool
     crop_size: int
@@ -540,7 +671,136 @@ class TransformationParameter(_message.Message):
     mean_value: _containers.RepeatedScalarFieldContainer[float]
     force_color: bool
     force_gray: bool
-    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ...) -> None: ...
+    resize_param: ResizeParameter
+    noise_param: NoiseParameter
+    emit_constraint: EmitConstraint
+    crop_h: int
+    crop_w: int
+    distort_param: DistortionParameter
+    expand_param: ExpansionParameter
+    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ...) -> None: ...
+
+class ResizeParameter(_message.Message):
+    __slots__ = ("prob", "resize_mode", "height", "width", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale")
+    class Resize_mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WARP: _ClassVar[ResizeParameter.Resize_mode]
+        FIT_SMALL_SIZE: _ClassVar[ResizeParameter.Resize_mode]
+        FIT_LARGE_SIZE_AND_PAD: _ClassVar[ResizeParameter.Resize_mode]
+    WARP: ResizeParameter.Resize_mode
+    FIT_SMALL_SIZE: ResizeParameter.Resize_mode
+    FIT_LARGE_SIZE_AND_PAD: ResizeParameter.Resize_mode
+    class Pad_mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CONSTANT: _ClassVar[ResizeParameter.Pad_mode]
+        MIRRORED: _ClassVar[ResizeParameter.Pad_mode]
+        REPEAT_NEAREST: _ClassVar[ResizeParameter.Pad_mode]
+    CONSTANT: ResizeParameter.Pad_mode
+    MIRRORED: ResizeParameter.Pad_mode
+    REPEAT_NEAREST: ResizeParameter.Pad_mode
+    class Interp_mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LINEAR: _ClassVar[ResizeParameter.Interp_mode]
+        AREA: _ClassVar[ResizeParameter.Interp_mode]
+        NEAREST: _ClassVar[ResizeParameter.Interp_mode]
+        CUBIC: _ClassVar[ResizeParameter.Interp_mode]
+        LANCZOS4: _ClassVar[ResizeParameter.Interp_mode]
+    LINEAR: ResizeParameter.Interp_mode
+    AREA: ResizeParameter.Interp_mode
+    NEAREST: ResizeParameter.Interp_mode
+    CUBIC: ResizeParameter.Interp_mode
+    LANCZOS4: ResizeParameter.Interp_mode
+    PROB_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_MODE_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    PAD_MODE_FIELD_NUMBER: _ClassVar[int]
+    PAD_VALUE_FIELD_NUMBER: _ClassVar[int]
+    INTERP_MODE_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_SCALE_FIELD_NUMBER: _ClassVar[int]
+    prob: float
+    resize_mode: ResizeParameter.Resize_mode
+    height: int
+    width: int
+    pad_mode: ResizeParameter.Pad_mode
+    pad_value: _containers.RepeatedScalarFieldContainer[float]
+    interp_mode: _containers.RepeatedScalarFieldContainer[ResizeParameter.Interp_mode]
+    height_scale: int
+    width_scale: int
+    def __init__(self, prob: _Optional[float] = ..., resize_mode: _Optional[_Union[ResizeParameter.Resize_mode, str]] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., pad_mode: _Optional[_Union[ResizeParameter.Pad_mode, str]] = ..., pad_value: _Optional[_Iterable[float]] = ..., interp_mode: _Optional[_Iterable[_Union[ResizeParameter.Interp_mode, str]]] = ..., height_scale: _Optional[int] = ..., width_scale: _Optional[int] = ...) -> None: ...
+
+class SaltPepperParameter(_message.Message):
+    __slots__ = ("fraction", "value")
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    fraction: float
+    value: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, fraction: _Optional[float] = ..., value: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class NoiseParameter(_message.Message):
+    __slots__ = ("prob", "hist_eq", "inverse", "decolorize", "gauss_blur", "jpeg", "posterize", "erode", "saltpepper", "saltpepper_param", "clahe", "convert_to_hsv", "convert_to_lab")
+    PROB_FIELD_NUMBER: _ClassVar[int]
+    HIST_EQ_FIELD_NUMBER: _ClassVar[int]
+    INVERSE_FIELD_NUMBER: _ClassVar[int]
+    DECOLORIZE_FIELD_NUMBER: _ClassVar[int]
+    GAUSS_BLUR_FIELD_NUMBER: _ClassVar[int]
+    JPEG_FIELD_NUMBER: _ClassVar[int]
+    POSTERIZE_FIELD_NUMBER: _ClassVar[int]
+    ERODE_FIELD_NUMBER: _ClassVar[int]
+    SALTPEPPER_FIELD_NUMBER: _ClassVar[int]
+    SALTPEPPER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CLAHE_FIELD_NUMBER: _ClassVar[int]
+    CONVERT_TO_HSV_FIELD_NUMBER: _ClassVar[int]
+    CONVERT_TO_LAB_FIELD_NUMBER: _ClassVar[int]
+    prob: float
+    hist_eq: bool
+    inverse: bool
+    decolorize: bool
+    gauss_blur: bool
+    jpeg: float
+    posterize: bool
+    erode: bool
+    saltpepper: bool
+    saltpepper_param: SaltPepperParameter
+    clahe: bool
+    convert_to_hsv: bool
+    convert_to_lab: bool
+    def __init__(self, prob: _Optional[float] = ..., hist_eq: bool = ..., inverse: bool = ..., decolorize: bool = ..., gauss_blur: bool = ..., jpeg: _Optional[float] = ..., posterize: bool = ..., erode: bool = ..., saltpepper: bool = ..., saltpepper_param: _Optional[_Union[SaltPepperParameter, _Mapping]] = ..., clahe: bool = ..., convert_to_hsv: bool = ..., convert_to_lab: bool = ...) -> None: ...
+
+class DistortionParameter(_message.Message):
+    __slots__ = ("brightness_prob", "brightness_delta", "contrast_prob", "contrast_lower", "contrast_upper", "hue_prob", "hue_delta", "saturation_prob", "saturation_lower", "saturation_upper", "random_order_prob")
+    BRIGHTNESS_PROB_FIELD_NUMBER: _ClassVar[int]
+    BRIGHTNESS_DELTA_FIELD_NUMBER: _ClassVar[int]
+    CONTRAST_PROB_FIELD_NUMBER: _ClassVar[int]
+    CONTRAST_LOWER_FIELD_NUMBER: _ClassVar[int]
+    CONTRAST_UPPER_FIELD_NUMBER: _ClassVar[int]
+    HUE_PROB_FIELD_NUMBER: _ClassVar[int]
+    HUE_DELTA_FIELD_NUMBER: _ClassVar[int]
+    SATURATION_PROB_FIELD_NUMBER: _ClassVar[int]
+    SATURATION_LOWER_FIELD_NUMBER: _ClassVar[int]
+    SATURATION_UPPER_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_ORDER_PROB_FIELD_NUMBER: _ClassVar[int]
+    brightness_prob: float
+    brightness_delta: float
+    contrast_prob: float
+    contrast_lower: float
+    contrast_upper: float
+    hue_prob: float
+    hue_delta: float
+    saturation_prob: float
+    saturation_lower: float
+    saturation_upper: float
+    random_order_prob: float
+    def __init__(self, brightness_prob: _Optional[float] = ..., brightness_delta: _Optional[float] = ..., contrast_prob: _Optional[float] = ..., contrast_lower: _Optional[float] = ..., contrast_upper: _Optional[float] = ..., hue_prob: _Optional[float] = ..., hue_delta: _Optional[float] = ..., saturation_prob: _Optional[float] = ..., saturation_lower: _Optional[float] = ..., saturation_upper: _Optional[float] = ..., random_order_prob: _Optional[float] = ...) -> None: ...
+
+class ExpansionParameter(_message.Message):
+    __slots__ = ("prob", "max_expand_ratio")
+    PROB_FIELD_NUMBER: _ClassVar[int]
+    MAX_EXPAND_RATIO_FIELD_NUMBER: _ClassVar[int]
+    prob: float
+    max_expand_ratio: float
+    def __init__(self, prob: _Optional[float] = ..., max_expand_ratio: _Optional[float] = ...) -> None: ...
 
 class LossParameter(_message.Message):
     __slots__ = ("ignore_label", "normalize", "normalization")
@@ -571,6 +831,16 @@ class AccuracyParameter(_message.Message):
     axis: int
     ignore_label: int
     def __init__(self, top_k: _Optional[int] = ..., axis: _Optional[int] = ..., ignore_label: _Optional[int] = ...) -> None: ...
+
+class AnnotatedDataParameter(_message.Message):
+    __slots__ = ("batch_sampler", "label_map_file", "anno_type")
+    BATCH_SAMPLER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_MAP_FILE_FIELD_NUMBER: _ClassVar[int]
+    ANNO_TYPE_FIELD_NUMBER: _ClassVar[int]
+    batch_sampler: _containers.RepeatedCompositeFieldContainer[BatchSampler]
+    label_map_file: str
+    anno_type: AnnotatedDatum.AnnotationType
+    def __init__(self, batch_sampler: _Optional[_Iterable[_Union[BatchSampler, _Mapping]]] = ..., label_map_file: _Optional[str] = ..., anno_type: _Optional[_Union[AnnotatedDatum.AnnotationType, str]] = ...) -> None: ...
 
 class ArgMaxParameter(_message.Message):
     __slots__ = ("out_max_val", "top_k", "axis")

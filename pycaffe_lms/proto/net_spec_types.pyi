@@ -54,6 +54,28 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""Share of the positions whose label is right: fewer than top_k other classes have a score as high as it or higher."""
+    def AnnotatedData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        batch_sampler: Fields | pb.BatchSampler | Sequence[Fields | pb.BatchSampler] = ...,
+        label_map_file: str = ...,
+        anno_type: Literal["BBOX"] | Int = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        transform_param: Fields | pb.TransformationParameter = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        annotated_data_param: Fields | pb.AnnotatedDataParameter = ...,
+    ) -> Made:
+        r"""AnnotatedDatum records of the database data_param.source, which convert_annoset writes, as Data reads Datums."""
     def ArgMax(
         self,
         *bottoms: Top,
@@ -1664,6 +1686,7 @@ class LayerTypes:
 
 class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
+    AnnotatedData: type[pb.AnnotatedDataParameter]
     ArgMax: type[pb.ArgMaxParameter]
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
@@ -1674,12 +1697,14 @@ class ParameterTypes:
     Convolution: type[pb.ConvolutionParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
+    Distortion: type[pb.DistortionParameter]
     Dropout: type[pb.DropoutParameter]
     DummyData: type[pb.DummyDataParameter]
     ELU: type[pb.ELUParameter]
     Eltwise: type[pb.EltwiseParameter]
     Embed: type[pb.EmbedParameter]
     Exp: type[pb.ExpParameter]
+    Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
     HDF5Data: type[pb.HDF5DataParameter]
@@ -1698,6 +1723,7 @@ class ParameterTypes:
     MVN: type[pb.MVNParameter]
     MemoryData: type[pb.MemoryDataParameter]
     Net: type[pb.NetParameter]
+    Noise: type[pb.NoiseParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
@@ -1714,7 +1740,9 @@ class ParameterTypes:
     Reduction: type[pb.ReductionParameter]
     Reorg: type[pb.ReorgParameter]
     Reshape: type[pb.ReshapeParameter]
+    Resize: type[pb.ResizeParameter]
     SPP: type[pb.SPPParameter]
+    SaltPepper: type[pb.SaltPepperParameter]
     Scale: type[pb.ScaleParameter]
     ShuffleChannel: type[pb.ShuffleChannelParameter]
     Sigmoid: type[pb.SigmoidParameter]

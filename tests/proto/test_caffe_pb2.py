@@ -23,11 +23,15 @@ FORK_MESSAGES = {
     *("PermuteParameter", "NormalizeParameter", "UpsampleParameter", "InterpParameter", "ShuffleChannelParameter"),
     *("ROIPoolingParameter", "SmoothL1LossParameter", "ReLU6Parameter", "BNParameter", "PriorBoxParameter"),
     *("ReorgParameter", "PSROIPoolingParameter"),
+    *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
+    *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),
+    *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
 }
 FORK_NUMBERS = {
     "BlobProto": {10, 11, 12, 13},
-    "LayerParameter": {164, 202, 203, 206, 100000, 8266711, 8266712},
+    "LayerParameter": {164, 200, 202, 203, 206, 100000, 8266711, 8266712},
     "BatchNormParameter": {5, 6, 7},
+    "TransformationParameter": {8, 9, 10, 11, 12, 13, 14},
 }
 # Every message of Caffe and the numbers of its fields.
 NUMBERS = {
@@ -124,7 +128,12 @@ def written():
             stack.pop()
         elif stack and (match := _FIELD.fullmatch(line)):
             options = dict(part.split(" = ") for part in (match[5] or "").split(", ") if part)
-            messages[".".join(name for _, name in stack)][match[3]] = (int(match[4]), match[2], match[1], options)
+            messages[".".join(name for _, name in stack)][match[3]] = (
+                int(match[4]),
+                match[2].split(".")[-1],
+                match[1],
+                options,
+            )
         elif stack and (match := re.fullmatch(r"(\w+) = (\d+);", line)):
             enums[".".join(name for _, name in stack)][match[1]] = int(match[2])
     return messages, enums

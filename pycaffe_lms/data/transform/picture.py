@@ -74,7 +74,7 @@ def decode_picture(
             where=where,
             fix="save it with 8 bits per channel, or set transform_param.force_color or force_gray",
         )
-    return _planes(image)
+    return to_planes(image)
 
 
 def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -83,10 +83,10 @@ def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
     if array.shape[1:] == size:
         return array
-    return _planes(cv2.resize(_pixels(array), size[::-1], interpolation=cv2.INTER_LINEAR))
+    return to_planes(cv2.resize(to_pixels(array), size[::-1], interpolation=cv2.INTER_LINEAR))
 
 
-def _planes(pixels: np.ndarray) -> np.ndarray:
+def to_planes(pixels: np.ndarray) -> np.ndarray:
     """Return (height, width) or (height, width, channels) as contiguous (channels, height, width)."""
     import cv2
 
@@ -95,7 +95,7 @@ def _planes(pixels: np.ndarray) -> np.ndarray:
     return np.stack(cv2.split(pixels))  # several times as fast as a transposed copy
 
 
-def _pixels(planes: np.ndarray) -> np.ndarray:
+def to_pixels(planes: np.ndarray) -> np.ndarray:
     """Return (channels, height, width) as contiguous (height, width, channels); (height, width) for one channel."""
     import cv2
 
@@ -124,7 +124,7 @@ def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
     import cv2
 
     try:
-        done, encoded = cv2.imencode(f".{kind}", _pixels(array))
+        done, encoded = cv2.imencode(f".{kind}", to_pixels(array))
     except cv2.error as error:
         raise DataError(
             f'OpenCV does not write pictures of kind "{kind}": {error.err or error}',

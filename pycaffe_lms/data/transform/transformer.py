@@ -1,25 +1,35 @@
-"""Transform each picture of a data layer: crop, mirror, subtract the mean, scale (`transform_param`).
+"""Transform each picture of a data layer: size, noise, crop, mirroring, mean, scale (`transform_param`).
 
-The rules are those of Caffe's DataTransformer, for arrays (C, H, W). Random numbers are counter-based: those of item k
-of batch b depend on (seed, b, k) alone (`batch_rng`), so that a run resumed at batch b makes the same crops. The
-distribution is Caffe's; its mt19937 sequence is not reproduced.
+The rules are those of Caffe's DataTransformer, and of SSD's fork, for arrays (C, H, W). Random numbers are
+counter-based: those of item k of batch b depend on (seed, b, k) alone (`batch_rng`, `item_rng`), so that a run resumed
+at batch b makes the same crops. The distribution is Caffe's; its mt19937 sequence is not reproduced.
 Source: BVLC/caffe 9b89154, src/caffe/data_transformer.cpp (behaviour).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DataError, LayerParamError, Where
+from ...errors import CaffeError, DataError, LayerParamError, Where
 from ...proto.caffe_pb2 import TEST, TRAIN, TransformationParameter
+from .augment import add_noise, check_fields, resize, resized_size
 from .mean import load_mean
+from .picture import require_opencv, to_pixels, to_planes
 from .workers import each
 
 Shape = tuple[int, int, int]
-Item = tuple[np.ndarray, int, Where]
+Item = tuple[np.ndarray, Any, Where]
 """Array (C, H, W), label, and the place that errors name."""
+
+
+class ItemCrop(NamedTuple):
+    """Say where in the resized picture an item was cropped, as fractions of its sides, and whether it was mirrored."""
+
+    crop: tuple[float, float, float, float]
+    mirrored: bool
 
 
 def batch_rng(seed: int, batch: int, stream: int = 0) -> np.random.Generator:
@@ -30,16 +40,31 @@ def batch_rng(seed: int, batch: int, stream: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
+def item_rng(rng: np.random.Generator, item: int, purpose: int = 0) -> np.random.Generator:
+    """Return a generator for one item of the batch that `rng`, a `batch_rng`, is of.
+
+    It depends on the seed, the batch, the item and the purpose alone, not on what `rng` has drawn.
+    """
+    state: Any = rng.bit_generator.state["state"]
+    counter = np.array([0, purpose, item + 1, state["counter"][3]], np.uint64)
+    return np.random.Generator(np.random.Philox(key=state["key"], counter=counter))
+
+
 def refuse_contradictions(transform_param: TransformationParameter, *, source: str) -> None:
     """Raise LayerParamError for fields that contradict each other. source: as `DataTransformer` has it."""
-    for one, other in (("force_color", "force_gray"), ("mean_file", "mean_value")):
+    pairs = (("force_color", "force_gray"), ("mean_file", "mean_value"), ("crop_size", "crop_h"))
+    for one, other in pairs:
         if getattr(transform_param, one) and getattr(transform_param, other):
             what = f"transform_param: {one} and {other} are both set"
             raise LayerParamError(what, where=Where(file=source), fix="keep one of them")
+    if bool(transform_param.crop_h) != bool(transform_param.crop_w):
+        given, missing = ("crop_h", "crop_w") if transform_param.crop_h else ("crop_w", "crop_h")
+        what = f"transform_param has {given} but no {missing}"
+        raise LayerParamError(what, where=Where(file=source), fix=f"add {missing}, or write crop_size for both")
 
 
 class DataTransformer:
-    """Transform arrays (C, H, W) of values into (value - mean) * scale, cropped and mirrored.
+    """Transform arrays (C, H, W) of values into (value - mean) * scale, resized, with noise, cropped and mirrored.
 
     phase: TRAIN crops at random, TEST in the centre; mirroring is random in both, as in Caffe.
     source: the database or list, named in errors.
@@ -50,12 +75,18 @@ class DataTransformer:
         self.source = source
         self.train = phase == TRAIN
         assert phase in (TRAIN, TEST), phase
-        self.crop_size: int = transform_param.crop_size
+        side: int = transform_param.crop_size
+        self.crop = (side or transform_param.crop_h, side or transform_param.crop_w)  # (0, 0): none
+        self.resize_param = transform_param.resize_param if transform_param.HasField("resize_param") else None
+        self.noise_param = transform_param.noise_param if transform_param.HasField("noise_param") else None
         self.mirror: bool = transform_param.mirror
         self.scale: float = transform_param.scale
         self.force_color: bool = transform_param.force_color
         self.force_gray: bool = transform_param.force_gray
         refuse_contradictions(transform_param, source=source)
+        check_fields(transform_param, source=source)
+        if self._changes:
+            require_opencv()
         self.mean_file: str = transform_param.mean_file
         self._file_mean = load_mean(self.mean_file) if self.mean_file else None
         self._mean_values = np.array(transform_param.mean_value, np.float32)
@@ -64,26 +95,51 @@ class DataTransformer:
     @property
     def needs_random(self) -> bool:
         """Return whether `transform` draws random numbers."""
-        return self.mirror or bool(self.train and self.crop_size)
+        return self.mirror or self._changes or bool(self.train and self.crop[0])
+
+    @property
+    def _changes(self) -> bool:
+        """Return whether pictures are resized or get noise."""
+        return self.resize_param is not None or self.noise_param is not None
+
+    @property
+    def mean_values(self) -> list[float]:
+        """Return mean_value: none, one, or one per channel."""
+        return [float(value) for value in self._mean_values]
 
     def output_shape(self, datum_shape: Shape, *, where: Where | None = None) -> Shape:
-        """Return (C, crop or H, crop or W) for an item of shape (C, H, W).
+        """Return (C, h, w) for an item of shape (C, H, W), resized and cropped.
 
         where: the record, for errors (default: the source).
         Raises: LayerParamError where crop_size or mean_value do not fit; DataError where mean_file does not.
         """
         known = self._checked.get(datum_shape)
         if known is None:
-            known = self._check(datum_shape, where or Where(file=self.source))
+            known = self._check(self._resized(datum_shape), where or Where(file=self.source))
             if len(self._checked) < 1000:  # a bound, for there may be pictures of very many sizes
                 self._checked[datum_shape] = known
         return known
 
-    def transform(self, arrays: Sequence[np.ndarray], out: np.ndarray, rng: np.random.Generator | None = None) -> None:
+    def _resized(self, shape: Shape) -> Shape:
+        """Return the shape that an item of this shape has before it is cropped."""
+        if self.resize_param is None:
+            return shape
+        return (shape[0], *resized_size(self.resize_param, *shape[1:]))
+
+    def transform(
+        self,
+        arrays: Sequence[np.ndarray],
+        out: np.ndarray,
+        rng: np.random.Generator | None = None,
+        places: Sequence[Where] | None = None,
+    ) -> list[ItemCrop]:
         """Fill `out`, (N, C, h, w) of float32 or float64, from N arrays (C, H, W), which are not changed.
 
         rng: `batch_rng` of this batch, needed where `needs_random`.
-        Raises: as `output_shape`; DataError where an item does not come out in the shape of `out`.
+        places: of the items, for errors.
+        Returns: where each item was cropped.
+        Raises: as `output_shape`; DataError where an item does not come out in the shape of `out`, or cannot be
+        resized or changed.
         """
         assert len(arrays) == len(out), (len(arrays), len(out))
         # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
@@ -91,27 +147,43 @@ class DataTransformer:
         if self.needs_random:
             assert rng is not None, "this transform_param needs random numbers"
             draws = rng.integers(0, 2**32, size=(len(out), 3), dtype=np.uint32).tolist()
-        each(lambda i: self._item(arrays[i], out[i], *draws[i]), len(out))
+        placements: dict[int, ItemCrop] = {}
 
-    def _item(self, array: np.ndarray, target: np.ndarray, flip: int, row: int, column: int) -> None:
-        shape = self.output_shape(array.shape)
-        if shape != target.shape:
-            raise DataError(
-                f"an item of shape {_times(array.shape)} comes out as {_times(shape)} in a batch of "
-                f"{_times(target.shape)}",
-                where=Where(file=self.source),
-                fix="set crop_size, use pictures of one size, or set batch_size: 1",
-            )
+        def work(i: int) -> None:
+            own = item_rng(rng, i) if rng is not None and self._changes else None
+            array = arrays[i]
+            if self.output_shape(array.shape) != out[i].shape:
+                raise self._unfit(array.shape, out[i].shape)
+            if own is not None:
+                array = self._changed(array, own, places[i] if places else None)
+            placements[i] = self._item(array, out[i], *draws[i])
+
+        each(work, len(out))
+        return [placements[i] for i in range(len(out))]
+
+    def _unfit(self, shape: Shape, target: Shape) -> DataError:
+        return DataError(
+            f"an item of shape {_times(shape)} comes out as {_times(self.output_shape(shape))} in a batch of "
+            f"{_times(target)}",
+            where=Where(file=self.source),
+            fix="set crop_size, use pictures of one size, or set batch_size: 1",
+        )
+
+    def _item(self, array: np.ndarray, target: np.ndarray, flip: int, row: int, column: int) -> ItemCrop:
+        """Crop and mirror a resized item, subtract the mean and scale."""
+        shape = target.shape
         mean = self._file_mean if self._file_mean is not None else self._mean_values
-        if self.crop_size:
-            top, left = self._offset(array.shape[1], row), self._offset(array.shape[2], column)
-            window = np.s_[:, top : top + self.crop_size, left : left + self.crop_size]
+        height, width = array.shape[1:]
+        top, left = (self._offset(room, draw) for room, draw in ((height - shape[1], row), (width - shape[2], column)))
+        if self.crop[0]:
+            window = np.s_[:, top : top + shape[1], left : left + shape[2]]
             array = array[window]
             if self._file_mean is not None:
                 mean = mean[window]
         if self._file_mean is None:
             mean = mean[:, None, None]
-        if self.mirror and flip % 2:
+        mirrored = bool(self.mirror and flip % 2)
+        if mirrored:
             target = target[:, :, ::-1]
         if mean.size:
             np.subtract(array, mean, out=target, dtype=target.dtype, casting="same_kind")
@@ -119,9 +191,37 @@ class DataTransformer:
             np.copyto(target, array, casting="same_kind")
         if self.scale != 1:
             target *= target.dtype.type(self.scale)
+        crop = (left / width, top / height, (left + shape[2]) / width, (top + shape[1]) / height)
+        return ItemCrop(crop, mirrored)
 
-    def _offset(self, size: int, draw: int) -> int:
-        room = size - self.crop_size
+    def _changed(self, array: np.ndarray, rng: np.random.Generator, place: Where | None) -> np.ndarray:
+        """Return the array resized and with noise."""
+        import cv2
+
+        where = place or Where(file=self.source)
+        if array.dtype != np.uint8 and self.noise_param is not None:
+            raise DataError(
+                f"noise_param changes pictures of bytes, not {array.dtype} values",
+                where=where,
+                fix="store the pictures as bytes, or remove noise_param",
+            )
+        try:
+            image = to_pixels(array)
+            if self.resize_param is not None:
+                image = resize(image, self.resize_param, rng)
+            if self.noise_param is not None:
+                image = add_noise(image, self.noise_param, rng)
+        except cv2.error as error:
+            raise DataError(
+                f"OpenCV cannot change a picture of {_times(array.shape)}: {error.err or error}",
+                where=where,
+                fix="store pictures of 1 or 3 channels, or set force_color: true",
+            ) from error
+        except CaffeError as error:
+            raise error.at(file=where.file) from error.__cause__
+        return to_planes(image)
+
+    def _offset(self, room: int, draw: int) -> int:
         return draw % (room + 1) if self.train else room // 2
 
     def _check(self, shape: Shape, where: Where) -> Shape:
@@ -139,16 +239,20 @@ class DataTransformer:
                 where=where,
                 fix=f"give one mean_value, or {channels}",
             )
-        if self.crop_size > min(height, width):
+        if self.crop[0] > height or self.crop[1] > width:
+            square = self.crop[0] == self.crop[1]
+            said = f"crop_size {self.crop[0]}" if square else f"crop_h {self.crop[0]}, crop_w {self.crop[1]}"
+            most = min(height, width) if square else f"{height} and {width}"
             raise LayerParamError(
-                f"crop_size {self.crop_size} is larger than an item of {height} x {width} (height x width)",
+                f"{said} is larger than an item of {height} x {width} (height x width)",
                 where=where,
-                fix=f"set crop_size to {min(height, width)} or less, or resize the pictures when converting them",
+                fix=f"set {'crop_size' if square else 'crop_h and crop_w'} to {most} or less, or resize the pictures "
+                "when converting them",
             )
-        return (channels, self.crop_size or height, self.crop_size or width)
+        return (channels, self.crop[0] or height, self.crop[1] or width)
 
 
-def transformed_batch(
+def transformed_items(
     transformer: DataTransformer,
     read: Callable[[int], Item],
     shape: tuple[int, int, int, int],
@@ -156,14 +260,14 @@ def transformed_batch(
     *,
     dtype: np.dtype,
     fix: str,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Read the items of a batch with several threads and transform them; return (data (B, C, h, w), labels (B,)).
+) -> tuple[np.ndarray, list[Item], list[ItemCrop]]:
+    """Read the items of a batch with several threads and transform them; return data (B, C, h, w), items, places.
 
     Args:
         read: gives item 0 .. B - 1, from any thread.
         shape: (B, C, h, w) of the data; a batch of one item may have another h and w.
         rng: `batch_rng` of this batch.
-        dtype: of data and labels.
+        dtype: of the data.
         fix: what to do about items of several sizes.
     Raises: DataError or LayerParamError, with the place of the item.
     """
@@ -184,8 +288,23 @@ def transformed_batch(
                 f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
             )
     data = np.empty((count, *item_shape), dtype)
-    transformer.transform([items[i][0] for i in range(count)], data, rng)
-    return data, np.array([items[i][1] for i in range(count)], dtype)
+    ordered = [items[i] for i in range(count)]
+    arrays, places = [item[0] for item in ordered], [item[2] for item in ordered]
+    return data, ordered, transformer.transform(arrays, data, rng, places)
+
+
+def transformed_batch(
+    transformer: DataTransformer,
+    read: Callable[[int], Item],
+    shape: tuple[int, int, int, int],
+    rng: np.random.Generator,
+    *,
+    dtype: np.dtype,
+    fix: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (data (B, C, h, w), labels (B,)) of a batch. Arguments and errors are those of `transformed_items`."""
+    data, items, _ = transformed_items(transformer, read, shape, rng, dtype=dtype, fix=fix)
+    return data, np.array([label for _, label, _ in items], dtype)
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -134,7 +134,6 @@ def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
 
 
 _LAYER_REFUSED = {
-    "annotated_data_param": _type(SSD, "AnnotatedData"),
     "multibox_loss_param": _type(SSD, "MultiBoxLoss"),
     "detection_output_param": _type(SSD, "DetectionOutput"),
     "detection_evaluate_param": _type(SSD, "DetectionEvaluate"),
@@ -156,9 +155,6 @@ _LAYER_REFUSED = {
     "mn_grad_compress_param": _intel("compressed gradients", "delete the field: gradients are exact"),
 }
 _EVAL = "tests that score detections"
-_SSD_DATA = dict.fromkeys(
-    ("resize_param", "noise_param", "distort_param", "expand_param", "emit_constraint"), _augment(SSD, None)
-)
 
 REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "NetParameter": {
@@ -240,10 +236,7 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     },
     "DataParameter": {"side": _type("YOLO's ports", "BoxData")},
     "TransformationParameter": {
-        **_SSD_DATA,
         **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
-        "crop_h": _ssd("crops that are not square", "write crop_size", "0"),
-        "crop_w": _ssd("crops that are not square", "write crop_size", "0"),
         "flow": _augment(INTEL, "false"),
         "bgr2rgb": _augment(INTEL, "false"),
         "pad": _augment(INTEL),

@@ -20,6 +20,8 @@ from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # only in old nets, whose upgrade moves them
+ONLY_ANNOTATED = ("distort_param", "expand_param", "emit_constraint")
+"""Fields of transform_param that act in AnnotatedData alone, as in SSD's fork."""
 
 
 @register_layer("Data")
@@ -54,6 +56,7 @@ class DataLayer(Layer):
     def setup(self, bottom_shapes: Shapes) -> None:
         self._check_source("data_param", "the database folder")
         self._warn_of_unused("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
+        self._warn_of_unused("transform_param", *ONLY_ANNOTATED)
         self._start()
 
     def _check_source(self, message: str, what: str) -> None:
@@ -70,6 +73,7 @@ class DataLayer(Layer):
         for field in fields:
             if getattr(self.param, message).HasField(field):
                 fix = f": write transform_param {{ {field} }}" if field in _OLD_FIELDS else ""
+                fix = ": it acts in AnnotatedData alone" if field in ONLY_ANNOTATED else fix
                 _log.warning("%s: %s.%s has no effect%s", self.where, message, field, fix)
 
     def _start(self) -> None:
@@ -112,10 +116,14 @@ class DataLayer(Layer):
         return [self._shape, (self._shape[0],)][: len(self.param.top)]
 
     def forward(self, io: Pass) -> None:
+        for top, values in zip(io.top, self._take(), strict=False):
+            np.copyto(top, values)
+
+    def _take(self) -> Any:
+        """Return the next batch."""
         batch = self._prefetcher.next() if self._next is None else self._next
         self._next = None
-        for top, values in zip(io.top, batch, strict=False):
-            np.copyto(top, values)
+        return batch
 
     def state(self) -> dict[str, int]:
         """Return the number of batches used, the seed of the random transforms, and the number of records that all

@@ -11,7 +11,7 @@ from ...data.feed.image_list import ImageBatches, ImageList
 from ...data.transform.transformer import DataTransformer
 from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
-from .data import DataLayer
+from .data import ONLY_ANNOTATED, DataLayer
 
 
 @register_layer("ImageData")
@@ -19,7 +19,8 @@ class ImageDataLayer(DataLayer):
     """Pictures of the list image_data_param.source (lines `path label`), again and again.
 
     Top 0: (batch_size, 3 or 1 by is_color, height, width), resized to new_height x new_width, then transform_param.
-    Top 1: labels, (batch_size). Pictures of several sizes need new_height and new_width, crop_size or batch_size 1.
+    Top 1: labels, (batch_size). Pictures of several sizes need new_height and new_width, resize_param, crop_size or
+    batch_size 1.
     Every rank reads the whole list. In a TRAIN net ranks draw different orders, starts (rand_skip) and crops. All draws
     depend only on the layer's seed, the rank and the numbers of epoch and batch: a resumed run gets the same batches as
     an uninterrupted one. data_param.prefetch batches (default 4) are prepared ahead.
@@ -41,6 +42,7 @@ class ImageDataLayer(DataLayer):
                 f"transform_param.{wrong} contradicts is_color: {str(p.is_color).lower()}", fix="keep is_color alone"
             )
         self._warn_of_unused("image_data_param", "scale", "mean_file", "crop_size", "mirror")
+        self._warn_of_unused("transform_param", *ONLY_ANNOTATED)
         self._start()
 
     def _open(self) -> None:

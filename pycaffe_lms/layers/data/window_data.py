@@ -14,7 +14,7 @@ from ...data.transform.mean import load_mean
 from ...errors import DataError, Where
 from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
-from .data import DataLayer
+from .data import ONLY_ANNOTATED, DataLayer
 
 
 @register_layer("WindowData")
@@ -51,6 +51,9 @@ class WindowDataLayer(DataLayer):
             raise self.error(f"fg_fraction is {p.fg_fraction:g}", fix="use 0 to 1")
         if transform.force_gray:
             raise self.error("force_gray has no effect: windows are read in colour", fix="remove force_gray")
+        for field in ("resize_param", "noise_param", "crop_h", "crop_w", *ONLY_ANNOTATED):
+            if transform.HasField(field):
+                raise self.error(f"{field} has no effect on windows", fix=f"remove {field}")
         if p.HasField("scale") and transform.HasField("scale") and p.scale != transform.scale:
             raise self.error(
                 f"window_data_param.scale is {p.scale:g} and transform_param.scale {transform.scale:g}",

@@ -1,0 +1,103 @@
+"""AnnotatedData: batches of pictures with the boxes of their objects, for detection as in SSD, read ahead by a thread.
+
+Source: weiliu89/caffe (SSD), src/caffe/layers/annotated_data_layer.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...data.feed.annotated_batches import AnnotatedBatches
+from ...data.transform.sampler import check_sampler
+from ...data.transform.transformer import DataTransformer
+from ...errors import LayerParamError
+from ...proto.caffe_pb2 import ResizeParameter
+from ..base import Pass, Shapes
+from ..registry import register_layer
+from .data import DataLayer
+
+_LEAST_ROWS = 8
+
+
+@register_layer("AnnotatedData")
+class AnnotatedDataLayer(DataLayer):
+    """AnnotatedDatum records of the database data_param.source, which convert_annoset writes, as Data reads Datums.
+
+    Each picture gets, as far as these fields are given: other colours (transform_param.distort_param), a larger canvas
+    (expand_param), a crop to one of the boxes that annotated_data_param.batch_sampler draw, another size
+    (resize_param), noise (noise_param), a crop (crop_size, or crop_h and crop_w), mirroring, mean and scale. Its boxes
+    follow; after each crop those remain that meet emit_constraint and lie partly within, and are clipped.
+    Top 0: (batch_size, channels, height, width). Top 1 (optional): (1, 1, rows, 8), for each object its picture's
+    number in the batch, class, number within the class, xmin, ymin, xmax, ymax as fractions of the picture, and 1 if it
+    is difficult. Rows after the last object are -1: rows is 8, or a power of 2 that has held the objects of every batch
+    so far. Where neither the first record nor anno_type says that there are boxes, top 1 is the labels,
+    (batch_size, 1, 1, 1).
+    A sample_constraint with several parts must be met in full by one object. label_map_file and prob of resize_param
+    and noise_param have no effect. All else is as for Data: ranks, resuming, prefetch.
+    Raises: DataError for a missing or damaged database (with the key); LayerParamError for impossible fields;
+    MissingDependency without OpenCV.
+    """
+
+    _rows = _LEAST_ROWS
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self._check_source("data_param", "the database folder that convert_annoset wrote")
+        self._warn_of_unused("data_param", "rand_skip", "force_encoded_color")
+        p = self.param.annotated_data_param
+        for number, sampler in enumerate(p.batch_sampler, 1):
+            try:
+                check_sampler(sampler, number)
+            except LayerParamError as error:
+                raise error.at(layer=self.name, type=self.param.type) from None
+        resize, batch_size = self.param.transform_param.resize_param, self.param.data_param.batch_size
+        if resize.resize_mode == ResizeParameter.FIT_SMALL_SIZE and batch_size != 1 and not self._crops:
+            raise self.error(
+                f"resize_mode FIT_SMALL_SIZE gives pictures of several sizes, but batch_size is {batch_size}",
+                fix="set batch_size: 1, or crop with crop_h and crop_w",
+            )
+        self._start()
+
+    @property
+    def _crops(self) -> bool:
+        return bool(self.param.transform_param.crop_size or self.param.transform_param.crop_h)
+
+    def _open(self) -> None:
+        p, transform, annotated = self.param.data_param, self.param.transform_param, self.param.annotated_data_param
+        batches = AnnotatedBatches(
+            p.source,
+            p.backend,
+            p.batch_size,
+            DataTransformer(transform, self.phase, source=p.source),
+            transform_param=transform,
+            samplers=annotated.batch_sampler,
+            boxes_given=annotated.HasField("anno_type"),
+            dtype=self.dtype,
+            rank=self.context.solver_rank,
+            ranks=self.context.solver_count,
+            seed=self._seed,
+        )
+        self._shape = batches.shape
+        self._prefetch(batches)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        """Return the shapes of the next batch. Each change of a shape makes the net take new memory and plan again, so
+        rows do not follow every batch, and leave room when they grow."""
+        if self._next is None:
+            self._next = self._prefetcher.next()
+        data, label = self._next
+        if not self._batches.has_boxes:
+            return [data.shape, label.shape][: len(self.param.top)]
+        if self._rows < len(label):
+            self._rows = 1 << (2 * len(label) - 1).bit_length()
+        return [data.shape, (1, 1, self._rows, 8)][: len(self.param.top)]
+
+    def forward(self, io: Pass) -> None:
+        data, label = self._take()
+        np.copyto(io.top[0], data)
+        if len(io.top) == 1:
+            return
+        if self._batches.has_boxes:
+            io.top[1][0, 0, : len(label)] = label
+            io.top[1][0, 0, len(label) :] = -1
+        else:
+            np.copyto(io.top[1], label)
