@@ -75,6 +75,10 @@ COMMANDS = {
         "pictures that a list names into an LMDB or LevelDB",
         "-shuffle -resize_height=256 -resize_width=256 pictures/ train.txt train_lmdb",
     ),
+    "convert_annoset": Command(
+        "pictures and the boxes of their objects into an LMDB or LevelDB, for detection",
+        "-anno_type detection -label_map_file labelmap.prototxt -encoded VOCdevkit/ trainval.txt trainval_lmdb",
+    ),
     "convert_mnist_data": Command(
         "MNIST's files into an LMDB or LevelDB", "train-images-idx3-ubyte train-labels-idx1-ubyte mnist_train_lmdb"
     ),

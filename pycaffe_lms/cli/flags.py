@@ -196,17 +196,16 @@ def _answer_help(p: Parser, argv: list[str]) -> None:
 
 
 def _booleans(p: Parser, argv: list[str]) -> list[str]:
-    """Rewrite gflags' -flag=true, -flag=false and -noflag to argparse's spelling: the flag or nothing."""
+    """Rewrite gflags' -flag=true, -flag=False and -noflag to argparse's spelling: the flag or nothing."""
     names = [o for a in p._actions if isinstance(a, argparse._StoreTrueAction) for o in a.option_strings]
-    off = {f"--no{n.lstrip('-')}" for n in names} | {f"{n}={v}" for n in names for v in ("false", "0", "no")}
-    on = {f"{n}={v}": n for n in names for v in ("true", "1", "yes")}
+    negated = {f"--no{name.lstrip('-')}": name for name in names}
     kept: list[str] = []
     for arg in argv:
-        if arg in off:
-            name = "--" + arg.split("=")[0].lstrip("-").removeprefix("no") if "=" not in arg else arg.split("=")[0]
-            kept = [k for k in kept if k != name]
+        name, _, value = arg.partition("=")
+        if arg in negated or (name in names and value.lower() in ("false", "f", "0", "no", "n")):
+            kept = [k for k in kept if k != negated.get(arg, name)]
         else:
-            kept.append(on.get(arg, arg))
+            kept.append(name if name in names and value.lower() in ("true", "t", "1", "yes", "y") else arg)
     return kept
 
 

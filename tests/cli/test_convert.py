@@ -18,8 +18,10 @@ from pycaffe_lms.data.database.datum import decode_datum, encode_datum
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.data.database.open import open_database
 from pycaffe_lms.data.transform.mean import load_mean
+from pycaffe_lms.proto.caffe_pb2 import AnnotatedDatum
 from tests.data.helpers import shared_db
 from tests.data.test_raw_files import idx_bytes
+from tests.layers.harness import LayerBench
 from tests.shared_data import SHARED, needs_shared
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -220,8 +222,70 @@ def test_the_first_digits_are_byte_for_byte_caffes(tmp_path, said, backend):
     theirs.close()
 
 
+def annotated(path):
+    source = open_database(path, "lmdb")
+    try:
+        return [(key, AnnotatedDatum.FromString(value)) for key, value in source.records()]
+    finally:
+        source.close()
+
+
+def test_convert_annoset_feeds_annotated_data(pictures, said):
+    """Lists, label map and files in, a database out, which the layer reads."""
+    (pictures / "map").write_text('item { name: "none" label: 0 } item { name: "cat" label: 2 }')
+    for k in range(5):
+        box = f"<xmin>{k}</xmin><ymin>0</ymin><xmax>6</xmax><ymax>2</ymax>"
+        xml = f"<annotation><object><name>cat</name><bndbox>{box}</bndbox></object></annotation>"
+        (pictures / "in" / f"{k}.xml").write_text(xml)
+    (pictures / "pairs.txt").write_text("".join(f"{k}.png {k}.xml\n" for k in range(5)) + "none.png 0.xml\n")
+    code, err = said(
+        *("convert_annoset", "--anno_type=detection", "-label_map_file", "map", "-check_label", "--encoded"),
+        *("-shuffle", "-seed", "3", "in/", "pairs.txt", "db"),
+    )
+    assert code == 0 and "A total of 6 images." in err and "1 of 6 pictures could not be read and were left out." in err
+    found = annotated("db")
+    names = [key.decode()[9:] for key, _ in found]
+    assert sorted(names) == [f"{k}.png" for k in range(5)] != names
+    for name, (_, record) in zip(names, found, strict=True):
+        k, box = int(name[0]), record.annotation_group[0].annotation[0].bbox
+        assert (
+            record.datum.data == (pictures / "in" / name).read_bytes() and record.annotation_group[0].group_label == 2
+        )
+        assert [box.xmin, box.ymin, box.xmax, box.ymax] == [np.float32(k / 6), 0, 1, 0.5]
+    text = 'data_param { source: "db" backend: LMDB batch_size: 5 }'
+    bench = LayerBench("AnnotatedData", text, (), n_top=2)
+    data, label = bench.forward([])
+    bench.layer.close()
+    assert data[:, 0, 0, 0].tolist() == [10 * int(name[0]) for name in names]
+    np.testing.assert_allclose(label[0, 0, :5, 3], [int(name[0]) / 6 for name in names], rtol=1e-6)
+    assert said("convert_annoset", "-min_dim", "8", "-max_dim=9", "in/", "list.txt", "labels")[0] == 0
+    assert [(r.datum.label, r.datum.height, r.datum.width) for _, r in annotated("labels")] == [
+        (10 + k, 6, 9) for k in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv, code, words",
+    [
+        (["-anno_type", "detection"], 2, "-label_type xml needs the number of each name"),
+        (["-label_map_file", "map"], 2, "-label_map_file has no effect on labels"),
+        (["-anno_type", "detection", "-label_map_file", "map"], 1, "map"),
+        (["-anno_type", "segmentation"], 2, "classification"),
+        (["-anno_type", "detection", "-label_type", "csv"], 2, "xml"),
+        (["-min_dim", "-1"], 2, "are not sizes"),
+        (["-max_dim", "9", "-resize_height", "4", "-resize_width", "4"], 2, "with another size"),
+        (["-anno_type", "detection", "-label_type", "txt"], 1, "in/10:1: 'one 2 3 4 5' is not a label"),
+    ],
+)
+def test_convert_annoset_refuses(pictures, said, argv, code, words):
+    (pictures / "in" / "10").write_text("one 2 3 4 5")
+    found, err = said("convert_annoset", *argv, "in/", "list.txt", "db")
+    assert found == code and words in err and not (pictures / "db").exists()
+
+
 COMMANDS = (
     "convert_imageset",
+    "convert_annoset",
     "convert_mnist_data",
     "convert_mnist_siamese_data",
     "convert_cifar_data",

@@ -166,6 +166,9 @@ def asked(monkeypatch):
         (["-overwrite", "-nooverwrite"], False),
         (["-overwrite=true"], True),
         (["-overwrite=false"], False),
+        (["-overwrite=True"], True),
+        (["-overwrite", "--overwrite=False"], False),
+        (["-overwrite=y", "-overwrite=F"], False),
     ],
     ids=str,
 )

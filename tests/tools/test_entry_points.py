@@ -22,6 +22,7 @@ SCRIPTS = (
     "detect",
     "dataset",
     "convert_imageset",
+    "convert_annoset",
     "convert_mnist_data",
     "convert_mnist_siamese_data",
     "convert_cifar_data",

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Converted:
 
 
 @dataclass(frozen=True)
-class _MadeRecord:
+class MadeRecord:
     """Hold a record with the picture's shape (C, H, W), or the reason why there is none. line: index in the list."""
 
     line: int
@@ -87,20 +88,63 @@ def convert_imageset(
     Raises: DataError where not one picture can be read, pictures differ in size (with `check_size`) or cannot be
     encoded, and as `write_database`; MissingDependency without OpenCV.
     """
-    if root and not root.endswith(("/", os.sep)) and os.path.isdir(root):
-        root += "/"
-    counts = {"written": 0, "skipped": 0}
-    records = _records(root, images, form or PictureForm(), range(len(images)) if order is None else order, counts)
+    root, form = with_slash(root), form or PictureForm()
+    return write_pictures(
+        images,
+        path,
+        lambda place, line: _make(root, images, form, place, line),
+        root=root,
+        order=order,
+        check_size=form.check_size,
+        backend=backend,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+class Listed(Protocol):
+    """Describe a list of pictures: their names, the list's file, and the place of each for errors."""
+
+    paths: list[str]
+    source: str
+
+    def place(self, index: int) -> Where: ...
+
+
+def with_slash(root: str) -> str:
+    """Return the root of a list's names; a folder ends in a slash, another text stays as it stands."""
+    return root + "/" if root and not root.endswith(("/", os.sep)) and os.path.isdir(root) else root
+
+
+def write_pictures(
+    images: Listed,
+    path: str | os.PathLike[str],
+    make: Callable[[int, int], MadeRecord],
+    *,
+    root: str,
+    order: Sequence[int] | np.ndarray | None = None,
+    check_size: bool = False,
+    backend: str = "lmdb",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Write the records that make(place, line) gives, from several threads, as the database `path`.
+
+    Raises: DataError where not one picture can be read, or pictures differ in size (with `check_size`), and as
+    `write_database` and `make`.
+    """
+    counts, total = {"written": 0, "skipped": 0}, len(images.paths)
+    records = _records(root, images, make, range(total) if order is None else order, check_size, counts)
 
     def told() -> Iterator[Record]:
         for record in records:
             if record is not None:
                 yield record
             if progress:
-                progress(counts["written"], len(images) - counts["skipped"])
+                progress(counts["written"], total - counts["skipped"])
         if not counts["written"]:
             raise DataError(
-                f"not one of the {len(images)} pictures could be read",
+                f"not one of the {total} pictures could be read",
                 where=Where(file=images.source),
                 fix=f"check the root folder, {root!r}, which is put before each name of the list",
             )
@@ -170,18 +214,23 @@ def _place(key: bytes) -> int:
 
 
 def _records(
-    root: str, images: ImageList, form: PictureForm, order: Sequence[int] | np.ndarray, counts: dict[str, int]
+    root: str,
+    images: Listed,
+    make: Callable[[int, int], MadeRecord],
+    order: Sequence[int] | np.ndarray,
+    check_size: bool,
+    counts: dict[str, int],
 ) -> Iterator[Record | None]:
     """Yield the records in order, None for each picture that is left out."""
     first: tuple[int, ...] | None = None
-    for made in in_order(lambda place: _make(root, images, form, place, int(order[place])), range(len(order))):
+    for made in in_order(lambda place: make(place, int(order[place])), range(len(order))):
         if made.record is None:
             counts["skipped"] += 1
             _log.error("Could not open or find file %s (left out): %s", root + images.paths[made.line], made.reason)
             yield None
             continue
         first = first or made.shape
-        if form.check_size and made.shape != first:
+        if check_size and made.shape != first:
             raise DataError(
                 f"channels x height x width are {made.shape}, of the first picture {first}",
                 where=images.place(made.line),
@@ -191,7 +240,7 @@ def _records(
         yield made.record
 
 
-def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> _MadeRecord:
+def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> MadeRecord:
     """Read, decode, resize and encode one picture. Runs in any thread."""
     name, where = images.paths[line], images.place(line)
     try:
@@ -200,26 +249,27 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
         array = decode_picture(data, where=where, force_color=not form.gray, force_gray=form.gray)
         size = form.size if form.shorter_side is None else shorter_side_size(array.shape, form.shorter_side)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        return _MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
+        return MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
-        return _MadeRecord(line, None, reason=error.message)
+        return MadeRecord(line, None, reason=error.message)
     label = int(images.labels[line])
     fits = size is None or (size == array.shape[1:] and stored_channels(data) == len(array))
     if size is not None:
         array = resize_picture(array, size)
     if form.encoded:
-        kind = form.encode_type or _ending(name, where)
+        kind = form.encode_type or kind_of_name(name, where)
         # Caffe: the file's own bytes where its kind is right and no size is given, even of a gray picture in a set of
         # colour; io.cpp. With a size, other channels than the set's count as a change.
-        if not fits or not _is_kind(name, kind):
+        if not fits or not is_kind(name, kind):
             data = encode_picture(array, kind, where=where)
         value = encode_picture_datum(data, label)
     else:
         value = encode_datum(array, label, say_raw=True)
-    return _MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
+    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
 
 
-def _ending(name: str, where: Where) -> str:
+def kind_of_name(name: str, where: Where) -> str:
+    """Return a picture's kind by the ending of its name. Raises: DataError for a name without one."""
     _, dot, ending = name.rpartition(".")
     if not dot or "/" in ending:
         raise DataError(
@@ -230,7 +280,7 @@ def _ending(name: str, where: Where) -> str:
     return ending.lower()
 
 
-def _is_kind(name: str, kind: str) -> bool:
+def is_kind(name: str, kind: str) -> bool:
     """Return whether a file of this name is of `kind`. Caffe: a .jpeg is a jpg, but a .jpg is no jpeg; io.cpp."""
     ending, kind = name.rpartition(".")[2].lower(), kind.lower()
     return ending == kind or (ending == "jpeg" and kind == "jpg")

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from google.protobuf import text_format
 
 from ...errors import CaffeError, PrototxtError, Where
-from ...proto.caffe_pb2 import NetParameter, SolverParameter
+from ...proto.caffe_pb2 import LabelMap, NetParameter, SolverParameter
 from ..rawfile import parse_message, read_bytes
 from .dialects import may_name_c3d, translate
 from .errors import layer_words, missing_fields, nul_byte, syntax_error
@@ -29,7 +29,7 @@ from .upgraded import UpgradeError
 
 _log = logging.getLogger(__name__)
 _INLINE = ("train_net_param", "test_net_param", "net_param")
-_M = TypeVar("_M", NetParameter, SolverParameter)
+_M = TypeVar("_M", NetParameter, SolverParameter, LabelMap)
 _LinesOfFields = Mapping[str, tuple[int, ...]]  # name of a top-level field in the file -> one line per value
 
 
@@ -96,6 +96,11 @@ def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
 def read_solver(path: str | os.PathLike[str]) -> Parsed[SolverParameter]:
     """Read a solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
     return parse_solver(_read_text(path), os.fspath(path))
+
+
+def read_text(path: str | os.PathLike[str], kind: type[_M]) -> _M:
+    """Read a message of another kind, such as a LabelMap, from a text file. Raises: PrototxtError as parse_net."""
+    return _parse(_read_text(path), kind, os.fspath(path))[1]
 
 
 def kind_of(*paths: str) -> str:
