@@ -235,8 +235,8 @@ def test_cifar10_absent(tmp_path):
 
 
 def test_table():
-    assert list(DATASETS) == ["digits", "mnist", "fashion-mnist", "cifar10"]
-    assert [d.needs_source for d in DATASETS.values()] == [False, True, True, True]
+    assert list(DATASETS) == ["digits", "shapes", "mnist", "fashion-mnist", "cifar10"]
+    assert [d.needs_source for d in DATASETS.values()] == [False, False, True, True, True]
 
 
 @needs_shared

@@ -1,7 +1,8 @@
 """Write small data sets as databases, ready for training.
 
 Covers: the digits that come with the package; MNIST (also as pairs), Fashion-MNIST and CIFAR-10 from their published
-files, with the keys and values of Caffe's convert_mnist_data, convert_mnist_siamese_data and convert_cifar_data.
+files, with the keys and values of Caffe's convert_mnist_data, convert_mnist_siamese_data and convert_cifar_data; the
+table of all such sets.
 Does not cover: downloading; lists of pictures (imageset.py).
 """
 
@@ -24,6 +25,7 @@ from ..database.whole_folder import Record
 from ..transform.mean import MeanSum, save_mean
 from .conversion import Progress, make_database, random_pairs, told
 from .raw_files import find_raw_file, open_labelled, read_cifar
+from .shapes import make_shapes
 
 Labelled = Iterable[tuple[np.ndarray, int]]
 
@@ -203,6 +205,11 @@ class Dataset(NamedTuple):
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(make_digits, False, "1,797 handwritten digits, 1 x 8 x 8; comes with the package"),
+    "shapes": Dataset(
+        make_shapes,
+        False,
+        "2,400 drawn pictures with boxes of circles, squares and triangles, 3 x 96 x 96; for detection",
+    ),
     "mnist": Dataset(make_mnist, True, "70,000 handwritten digits, 1 x 28 x 28; needs four idx files"),
     "fashion-mnist": Dataset(
         partial(make_mnist, name="fashion_mnist"),
