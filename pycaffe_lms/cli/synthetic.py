@@ -1,8 +1,8 @@
 """Let nets run on synthetic data: data layers become blobs of given shapes, whose values are made once.
 
 `-shape BLOB=N,C,H,W` of `train` and `time`, and `benchmark`. Images are normally distributed; labels and indices are
-whole numbers within the classes of the layer that reads them. Every iteration sees the same values, so that making them
-takes no time.
+whole numbers within the classes of the layer that reads them; pictures of AnnotatedData have no objects. Every
+iteration sees the same values, so that making them takes no time.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ class Synthetic:
         replaced = shapes.with_shapes(message, mine)
         for layer in replaced.layer:
             if not layer.bottom and names.intersection(layer.top):
-                self._tops.update(layer.top)
-                for filler in layer.dummy_data_param.data_filler:
-                    filler.Clear()
-                    filler.type = "constant"
+                for top, filler in zip(layer.top, layer.dummy_data_param.data_filler, strict=True):
+                    if filler.type != "constant":
+                        self._tops.add(top)
+                        filler.Clear()
+                        filler.type = "constant"
         return replaced
 
     @contextmanager

@@ -80,3 +80,13 @@ def test_indices_are_within_the_table():
     layer { name: "e" type: "Embed" bottom: "words" top: "e" embed_param { input_dim: 7 num_output: 2 } }
     """
     assert set(_filled(text, "words=300").blobs["words"].data.tolist()) == set(range(7))
+
+
+def test_pictures_with_boxes_have_none():
+    """The rows of AnnotatedData's label are -1, as of a batch without objects."""
+    text = """layer { name: "data" type: "AnnotatedData" top: "data" top: "boxes"
+      data_param { source: "none" batch_size: 2 } transform_param { resize_param { height: 9 width: 9 } } }"""
+    net = _filled(text, "data=4,3,5,6")
+    assert net.blobs["boxes"].data.shape == (1, 1, 32, 8) and (net.blobs["boxes"].data == -1).all()
+    assert net.blobs["data"].data.shape == (4, 3, 5, 6) and net.blobs["data"].data.std() > 0.5
+    assert _filled(text, "data=4,3,5,6", "boxes=1,1,3,8").blobs["boxes"].data.tolist() == [[[[-1] * 8] * 3]]

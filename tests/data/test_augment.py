@@ -300,6 +300,7 @@ def test_numbers_of_an_item_do_not_depend_on_the_batchs():
     "text, words",
     [
         ("resize_param { height: 3 }", "height 3 and width 0"),
+        ("resize_param { height: 40000 width: 40000 }", "height 40000 and width 40000"),
         ("noise_param { saltpepper: true }", "saltpepper needs saltpepper_param"),
         ("noise_param { saltpepper: true saltpepper_param { fraction: 2 value: 1 } }", "fraction of 0 to 1"),
         ("noise_param { convert_to_hsv: true convert_to_lab: true }", "are both set"),

@@ -122,6 +122,41 @@ def test_every_field_against_plain_loops(kind, mean, phase, folder):
             assert any(np.array_equal(found, one) for one in allowed)
 
 
+@pytest.mark.parametrize("kind", WHOLE_PICTURES)
+def test_fields_of_ssds_fork_against_opencv(kind, folder):
+    """Resized, inverted, cropped in the centre, then mean and scale."""
+    text = (
+        "resize_param { height: 11 width: 13 interp_mode: CUBIC } noise_param { inverse: true } crop_h: 5 crop_w: 8 "
+        "mean_value: 3 scale: 0.5"
+    )
+    ((data, labels),) = run(kind, text, folder, TEST, out=(3, 5, 8))
+    assert labels.tolist() == list(range(BATCH))
+    for picture, found in zip(PICTURES, data, strict=True):
+        large = 255 - cv2.resize(picture.transpose(1, 2, 0), (13, 11), interpolation=cv2.INTER_CUBIC)
+        np.testing.assert_array_equal(found, (large[3:8, 2:10].transpose(2, 0, 1).astype(np.float32) - 3) * 0.5)
+
+
+@pytest.mark.parametrize("kind", WHOLE_PICTURES)
+def test_draws_of_size_and_noise_repeat_by_the_seed_alone(kind, folder):
+    text = (
+        "resize_param { height: 5 width: 6 interp_mode: AREA interp_mode: NEAREST interp_mode: CUBIC } "
+        "noise_param { saltpepper: true saltpepper_param { fraction: 0.2 value: 0 } }"
+    )
+    seen = [d for d, _ in run(kind, text, folder, batches=3, out=(3, 5, 6))]
+    again = [d for d, _ in run(kind, text, folder, batches=3, depth=1, out=(3, 5, 6))]
+    other = [d for d, _ in run(kind, text, folder, batches=3, seed=1, out=(3, 5, 6))]
+    assert all(np.array_equal(a, b) for a, b in zip(seen, again, strict=True))
+    assert all((a != b).any() for a, b in zip(seen, other, strict=True)) and (seen[0] != seen[1]).any()
+
+
+@pytest.mark.parametrize(
+    "field", ["resize_param { height: 3 width: 3 }", "noise_param { }", "crop_h: 3 crop_w: 3", "distort_param { }"]
+)
+def test_windows_refuse_the_fields_of_ssds_fork(field, folder):
+    with pytest.raises(LayerParamError, match=f"{field.split(' ')[0].rstrip(':')} has no effect on windows"):
+        run("WindowData", f"crop_size: 5 {field}", folder)
+
+
 @pytest.mark.parametrize("kind", SOURCES)
 def test_draws_repeat_by_the_seed_alone(kind, folder):
     """Crops and mirrors do not depend on the batches read ahead, the threads' speed, mean or scale."""
@@ -180,6 +215,10 @@ def test_gray_pictures_can_become_colour(folder):
         ("mean_value: 1 mean_value: 2", "2 mean_value for 3 channels"),
         ('mean_value: 1 mean_file: "FOLDER/mean"', "mean_file and mean_value are both set"),
         ("force_color: true force_gray: true", "force_gray"),
+        ("resize_param { height: 3 }", "height 3 and width 0"),
+        ("crop_h: 3", "crop_h but no crop_w"),
+        ("crop_h: 3 crop_w: 10", "crop_h 3, crop_w 10 is larger than an item of 7 x 9"),
+        ("resize_param { height: 3 width: 4 } crop_size: 5", "crop_size 5 is larger than an item of 3 x 4"),
     ],
 )
 def test_impossible_fields_name_the_layer(kind, text, words, folder):

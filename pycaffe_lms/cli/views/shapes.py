@@ -13,6 +13,8 @@ from ...layers.python import stand_ins
 from ...net.build.filter import filter_net
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, Phase
 
+_BOXES = 8  # rows for each picture of AnnotatedData, where no -shape gives them
+
 
 def add_shape(p: argparse.ArgumentParser) -> None:
     """Declare -shape and -python."""
@@ -87,9 +89,12 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
         replacement.include.extend(layer.include)
         replacement.exclude.extend(layer.exclude)
         for top in layer.top:
-            dims = shapes.get(top) or [shapes[layer.top[0]][0]]
+            items = shapes[layer.top[0]][0] if layer.top[0] in shapes else 0
+            boxes = layer.type == "AnnotatedData" and top != layer.top[0]  # rows of boxes; of -1: there are none
+            dims = shapes.get(top) or ([1, 1, _BOXES * items, 8] if boxes else [items])
             replacement.dummy_data_param.shape.add(dim=dims)
-            replacement.dummy_data_param.data_filler.add(type="uniform")
+            filler = {"type": "constant", "value": -1} if boxes else {"type": "uniform"}
+            replacement.dummy_data_param.data_filler.add(**filler)
         layer.CopyFrom(replacement)
     return result
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import DataError, LayerParamError, Where
 from ...proto.caffe_pb2 import DistortionParameter, NoiseParameter, ResizeParameter, TransformationParameter
+from .picture import MAX_PICTURE_VALUES
 
 _log = logging.getLogger(__name__)
 _SATURATED = np.arange(256, dtype=np.float32)
@@ -30,11 +31,11 @@ def check_fields(transform_param: TransformationParameter, *, source: str) -> No
             _log.warning("%s: transform_param.%s.prob has no effect, as in the fork", source, name)
     if transform_param.HasField("resize_param"):
         size = transform_param.resize_param
-        if not (size.height and size.width):
+        if not 0 < size.height * size.width * 3 <= MAX_PICTURE_VALUES:
             raise LayerParamError(
                 f"transform_param.resize_param has height {size.height} and width {size.width}",
                 where=where,
-                fix="write both, in pixels",
+                fix=f"write both, in pixels: at most {MAX_PICTURE_VALUES // 3} in all",
             )
     if transform_param.HasField("noise_param"):
         noise = transform_param.noise_param
