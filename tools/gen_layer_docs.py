@@ -156,10 +156,22 @@ def _numbers(numbers) -> str:
 
 def _fields(message: str) -> list[str]:
     lines = [f"| `{message}` | number | type | default |", "|---|---|---|---|"]
-    for field in MESSAGES[message].fields:
+    return [*lines, *_rows(MESSAGES[message], ""), ""]
+
+
+def _rows(message, outer: str) -> list[str]:
+    """The fields of a message, and after each that is a message itself its fields: outer.inner."""
+    rows = []
+    for field in message.fields:
         kind = _KINDS.get(field.type) or (field.message_type or field.enum_type).name
-        lines.append(f"| {field.name} | {field.number} | {'list of ' * _repeated(field)}{kind} | {_default(field)} |")
-    return [*lines, ""]
+        shown = f"{'list of ' * _repeated(field)}{kind}"
+        rows.append(f"| {outer}{field.name} | {field.number} | {shown} | {_default(field)} |")
+        if field.message_type is not None and field.message_type.name not in _COMMON:
+            rows += _rows(field.message_type, f"{outer}{field.name}.")
+    return rows
+
+
+_COMMON = ("FillerParameter", "BlobShape")  # of many fields
 
 
 _KINDS = {
