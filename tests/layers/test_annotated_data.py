@@ -326,6 +326,13 @@ def test_training_resumes_with_the_same_bits_in_every_place(place, net, tmp_path
             solver.close()
 
 
+def test_a_data_layer_names_the_layer_for_records_with_boxes(source):
+    for name in ("boxes", "raw", "classes"):
+        with pytest.raises(DataError, match=f'{name} .record "0000".*an AnnotatedDatum') as caught:
+            LayerBench("Data", database(name).replace("SOURCE", source), (), n_top=2)
+        assert '"AnnotatedData"' in caught.value.fix
+
+
 def test_wrong_fields(source):
     for text, words in (
         ("data_param { batch_size: 1 }", "data_param.source is not set"),
@@ -379,7 +386,9 @@ def test_wrong_records_name_database_and_key(tmp_path, source):
     fails([good, broken.SerializeToString()], '"0001".*')
     odd = AnnotatedDatum.FromString(good)
     odd.annotation_group[0].annotation[1].bbox.xmax = float("nan")
-    fails([good, odd.SerializeToString()], '"0001".*the box of object 1 is')
+    fails([good, odd.SerializeToString()], '"0001".*the box of object 2 is .*nan.*, in fractions')
+    odd.annotation_group[0].annotation[1].bbox.xmax = 2e4
+    fails([good, odd.SerializeToString()], '"0001".*the box of object 2 is .*20000.0')
     gray = AnnotatedDatum.FromString(good)
     gray.datum.data = cv2.imencode(".png", np.zeros((TALL, WIDE), np.uint8))[1].tobytes()
     hue = "transform_param { distort_param { hue_prob: 1 hue_delta: 3 } }"

@@ -14,6 +14,8 @@ from ...proto.caffe_pb2 import AnnotatedDatum
 from ..transform.boxes import Objects
 from .datum import record_place
 
+_FARTHEST = 1e4  # sides of the picture that a box may lie outside; what is farther is damaged
+
 
 def parse_annotated(record: bytes, *, source: str, key: bytes | str | None = None) -> AnnotatedDatum:
     """Parse a record. Raises: DataError, naming `source` and `key`, where it is no AnnotatedDatum with a picture."""
@@ -34,7 +36,7 @@ def parse_annotated(record: bytes, *, source: str, key: bytes | str | None = Non
 def objects_of(annotated: AnnotatedDatum, *, source: str, key: bytes | str | None = None) -> Objects:
     """Return the objects of a record, in its order.
 
-    Raises: DataError, naming `source` and `key`, for a box with a value that is no finite number.
+    Raises: DataError, naming `source` and `key`, for a box with a value that is no fraction of a picture's side.
     """
     boxes, tags = [], []
     for group in annotated.annotation_group:
@@ -43,10 +45,11 @@ def objects_of(annotated: AnnotatedDatum, *, source: str, key: bytes | str | Non
             boxes.append((box.xmin, box.ymin, box.xmax, box.ymax))
             tags.append((group.group_label, one.instance_id, box.difficult))
     found = Objects(np.array(boxes, np.float32).reshape(-1, 4), np.array(tags, np.int64).reshape(-1, 3))
-    if not np.isfinite(found.boxes).all():
-        wrong = int(np.flatnonzero(~np.isfinite(found.boxes).all(1))[0])
+    right = (abs(found.boxes) <= _FARTHEST).all(1)  # false for NaN
+    if not right.all():
+        wrong = int(np.flatnonzero(~right)[0])
         raise DataError(
-            f"the box of object {wrong} is {tuple(map(float, found.boxes[wrong]))}",
+            f"the box of object {wrong + 1} is {tuple(map(float, found.boxes[wrong]))}, in fractions of the picture",
             where=record_place(source, key),
             fix="correct its annotation and write the database again",
         )

@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ...errors import DataError, Where
-from ...proto.caffe_pb2 import Datum
+from ...proto.caffe_pb2 import AnnotatedDatum, Datum
 from ..transform.picture import decode_picture
 
 _RECREATE = "write the database again from its pictures, or copy it again from where it came"
@@ -33,7 +33,23 @@ def parse_datum(record: bytes, *, source: str, key: bytes | str | None = None) -
         raise DataError(
             f"these {len(record)} bytes are not a Datum", where=record_place(source, key), fix=_RECREATE
         ) from None
+    if not (datum.channels or datum.data or datum.float_data) and _has_boxes(record):
+        raise DataError(
+            "an AnnotatedDatum, that is a picture with boxes",
+            where=record_place(source, key),
+            fix='read it with a layer of type "AnnotatedData", or write a database with convert_imageset',
+        )
     return datum
+
+
+def _has_boxes(record: bytes) -> bool:
+    """Return whether a record that is no Datum is an AnnotatedDatum."""
+    annotated = AnnotatedDatum()
+    try:
+        annotated.ParseFromString(record)
+    except DecodeError:
+        return False
+    return annotated.HasField("datum")
 
 
 def datum_array(
