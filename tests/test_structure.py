@@ -85,7 +85,7 @@ NO_ARRAYS = [
     "net.inspect.table",
 ]
 # A folder that shows more than this is cut into folders; commands are one module each, as layers of a family are.
-MODULES = {"cli.commands": 32, "__init__": 22}
+MODULES = {"cli.commands": 33, "__init__": 22}
 USUALLY = 16
 
 

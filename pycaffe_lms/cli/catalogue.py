@@ -79,6 +79,10 @@ COMMANDS = {
         "pictures and the boxes of their objects into an LMDB or LevelDB, for detection",
         "-anno_type detection -label_map_file labelmap.prototxt -encoded VOCdevkit/ trainval.txt trainval_lmdb",
     ),
+    "get_image_size": Command(
+        "names and sizes of pictures, for DetectionOutput and DetectionEvaluate",
+        "VOCdevkit/ test.txt test_name_size.txt",
+    ),
     "convert_mnist_data": Command(
         "MNIST's files into an LMDB or LevelDB", "train-images-idx3-ubyte train-labels-idx1-ubyte mnist_train_lmdb"
     ),

@@ -283,9 +283,32 @@ def test_convert_annoset_refuses(pictures, said, argv, code, words):
     assert found == code and words in err and not (pictures / "db").exists()
 
 
+def test_get_image_size(pictures, said):
+    cv2 = pytest.importorskip("cv2")
+    assert cv2.imwrite(str(pictures / "in" / "wide one.jpg"), np.zeros((3, 70, 3), np.uint8))
+    (pictures / "sized.txt").write_text("2.png a.xml\n\nwide one.jpg 7\n")
+    assert said("get_image_size", "in", "sized.txt", "sizes.txt")[0] == 0
+    assert (pictures / "sizes.txt").read_text() == "2 4 6\nwide one 3 70\n"
+    (pictures / "ids").write_text("2 139\nwide one 5\n")
+    assert said("get_image_size", "-name_id_file", "ids", "in/", "sized.txt", "sizes.txt")[0] == 0
+    assert (pictures / "sizes.txt").read_text() == "139 4 6\n5 3 70\n"
+    for text, words in (
+        ("2 139\n", 'ids: there is no "wide one"'),
+        ("2 139\n2 140\nwide one 5", 'ids:2: "2" is there twice'),
+        ("2 139\nwide", "ids:2: 'wide' is not a name and a whole number"),
+    ):
+        (pictures / "ids").write_text(text)
+        code, err = said("get_image_size", "-name_id_file", "ids", "in/", "sized.txt", "sizes.txt")
+        assert code == 1 and words in err and "  fix: " in err
+    (pictures / "sized.txt").write_text("2.png 1\nnone.png 1\n")
+    code, err = said("get_image_size", "in/", "sized.txt", "new.txt")
+    assert code == 1 and "sized.txt:2: none.png" in err and not (pictures / "new.txt").exists()
+
+
 COMMANDS = (
     "convert_imageset",
     "convert_annoset",
+    "get_image_size",
     "convert_mnist_data",
     "convert_mnist_siamese_data",
     "convert_cifar_data",

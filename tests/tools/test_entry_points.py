@@ -23,6 +23,7 @@ SCRIPTS = (
     "dataset",
     "convert_imageset",
     "convert_annoset",
+    "get_image_size",
     "convert_mnist_data",
     "convert_mnist_siamese_data",
     "convert_cifar_data",

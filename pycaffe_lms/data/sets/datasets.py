@@ -208,7 +208,7 @@ DATASETS: dict[str, Dataset] = {
     "shapes": Dataset(
         make_shapes,
         False,
-        "2,400 drawn pictures with boxes of circles, squares and triangles, 3 x 96 x 96; for detection",
+        "2,400 drawn pictures with boxes of objects, 3 x 96 x 96",
     ),
     "mnist": Dataset(make_mnist, True, "70,000 handwritten digits, 1 x 28 x 28; needs four idx files"),
     "fashion-mnist": Dataset(
