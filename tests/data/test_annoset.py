@@ -98,6 +98,11 @@ def test_objects_of_every_kind_of_file(folder, kind):
         assert found[2] == tuple(float(np.float32(v)) for v in box)
 
 
+def test_an_empty_text_file_is_a_picture_without_objects(folder):
+    (folder / "in" / "a.txt").write_text("")
+    assert flat(AnnotatedDatum.FromString(convert(folder, "txt")[1][0][1])) == []
+
+
 def varint(number):
     number &= 2**64 - 1
     out = b""
@@ -251,6 +256,12 @@ def test_odd_boxes_and_sizes_are_stored_with_a_warning(folder, caplog, kind, old
         ("json", COCO.replace('"bbox": [2, ', '"bbox": ['), "object 1 has no bbox of x, y, width and height"),
         ("json", COCO.replace('"bbox": [2', '"bbox": ["a"'), "object 1: 'a' is not a number"),
         ("json", '{"annotation": [3]}', "object 1 has no category_id"),
+        ("xml", '<?xml version="1.0" encoding="gb2312"?><annotation/>', "no XML: multi-byte"),
+        ("xml", VOC.replace("<xmin>2", "<xmin>2e30"), "the box of object 1, 2e+30 1 10 5, is far from the picture"),
+        ("json", "[" * 100_000, "no JSON"),
+        ("json", COCO.replace('"bbox": [2', '"bbox": [1e999'), "object 1: inf is not a number"),
+        ("txt", "1 2 3 nan 5", "a.txt:1: '1 2 3 nan 5' is not"),
+        ("txt", "99999999999 2 3 4 5", "a.txt:1: '99999999999 2 3 4 5' is not"),
         ("txt", "1 2 3 4", "a.txt:1: '1 2 3 4' is not a label and four numbers"),
         ("txt", "1 2 3 4 5\nx 2 3 4 5", "a.txt:2: 'x 2 3 4 5' is not"),
     ],

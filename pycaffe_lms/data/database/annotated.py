@@ -14,7 +14,8 @@ from ...proto.caffe_pb2 import AnnotatedDatum
 from ..transform.boxes import Objects
 from .datum import record_place
 
-_FARTHEST = 1e4  # sides of the picture that a box may lie outside; what is farther is damaged
+FARTHEST = 1e4
+"""Sides of the picture that a box may lie outside; what is farther is damaged."""
 
 
 def parse_annotated(record: bytes, *, source: str, key: bytes | str | None = None) -> AnnotatedDatum:
@@ -45,7 +46,7 @@ def objects_of(annotated: AnnotatedDatum, *, source: str, key: bytes | str | Non
             boxes.append((box.xmin, box.ymin, box.xmax, box.ymax))
             tags.append((group.group_label, one.instance_id, box.difficult))
     found = Objects(np.array(boxes, np.float32).reshape(-1, 4), np.array(tags, np.int64).reshape(-1, 3))
-    right = (abs(found.boxes) <= _FARTHEST).all(1)  # false for NaN
+    right = (abs(found.boxes) <= FARTHEST).all(1)  # false for NaN
     if not right.all():
         wrong = int(np.flatnonzero(~right)[0])
         raise DataError(

@@ -17,8 +17,9 @@ import numpy as np
 
 from ...errors import DataError, Where
 from ...formats.prototxt.parser import read_text
-from ...formats.rawfile import read_bytes
+from ...formats.rawfile import open_text, read_bytes
 from ...proto.caffe_pb2 import AnnotatedDatum, LabelMap
+from ..database.annotated import FARTHEST
 
 _log = logging.getLogger(__name__)
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -87,6 +88,12 @@ def add_objects(
         _log.warning("%s: height %d and width %d, but the picture has %d and %d", where, height, width, *shape[1:])
     groups: dict[int, Any] = {group.group_label: group for group in record.annotation_group}
     for number, (label, box, difficult) in enumerate(objects, 1):
+        if max(map(abs, box)) > FARTHEST * min(height, width):
+            raise DataError(
+                f"the box of object {number}, {' '.join(f'{edge:g}' for edge in box)}, is far from the picture",
+                where=where,
+                fix="correct the file: boxes are in pixels",
+            )
         if min(box) < 0 or max(box[0], box[2]) > width or max(box[1], box[3]) > height:
             _log.warning("%s: the box of object %d is not within the picture", where, number)
         if box[0] > box[2] or box[1] > box[3]:
@@ -103,8 +110,8 @@ def read_xml(path: str, labels: Mapping[str, int]) -> Annotated:
     """Read a file of PASCAL VOC or ILSVRC: <annotation> with <size> and an <object> for each object."""
     try:
         root = ElementTree.fromstring(read_bytes(path, DataError))
-    except ElementTree.ParseError as error:
-        raise DataError(f"no XML: {error}", where=Where(file=path), fix="correct the file") from None
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the latter two: its encoding
+        raise DataError(f"no XML: {error}", where=Where(file=path), fix="correct the file; save it as UTF-8") from None
     if root.tag != "annotation":
         raise DataError(
             f"begins with <{root.tag}>, not with <annotation>",
@@ -133,7 +140,7 @@ def read_json(path: str, labels: Mapping[str, int]) -> Annotated:
     width, height], "iscrowd"}, ...]}."""
     try:
         content = json.loads(read_bytes(path, DataError))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"no JSON: {error}", where=Where(file=path), fix="correct the file") from None
     given = content.get("annotation") if isinstance(content, dict) else None
     if not isinstance(given, list):
@@ -168,20 +175,21 @@ def read_json(path: str, labels: Mapping[str, int]) -> Annotated:
 def read_lines(path: str, labels: Mapping[str, int]) -> Annotated:
     """Read a text file of lines `label xmin ymin xmax ymax`, the label a number and the box in pixels."""
     objects = []
-    for number, line in enumerate(read_bytes(path, DataError).decode("utf-8", "replace").splitlines(), 1):
-        words = line.split()
-        if not words:
-            continue
-        try:
-            objects.append(Found(int(words[0]), tuple(map(float, words[1:]))))
-        except ValueError:
-            words = []
-        if len(words) != 5:
-            raise DataError(
-                f"{line!r} is not a label and four numbers",
-                where=Where(file=path, line=number),
-                fix="write `label xmin ymin xmax ymax`",
-            )
+    with open_text(path, "the file of objects") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                objects.append(Found(int(words[0]), tuple(map(float, words[1:]))))
+            except ValueError:
+                words = []
+            if len(words) != 5 or not -(2**31) <= objects[-1].label < 2**31 or not np.isfinite(objects[-1].box).all():
+                raise DataError(
+                    f"{line.rstrip()!r} is not a label and four numbers",
+                    where=Where(file=path, line=number),
+                    fix="write `label xmin ymin xmax ymax`",
+                )
     return Annotated(objects)
 
 
