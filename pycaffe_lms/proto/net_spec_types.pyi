@@ -432,6 +432,58 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
+    def DetectionEvaluate(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_classes: Int = ...,
+        background_label_id: Int = 0,
+        overlap_threshold: Float = 0.5,
+        evaluate_difficult_gt: bool = True,
+        name_size_file: str = ...,
+        resize_param: Fields | pb.ResizeParameter = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        detection_evaluate_param: Fields | pb.DetectionEvaluateParameter = ...,
+    ) -> Made:
+        r"""Which of the found objects are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
+    def DetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_classes: Int = ...,
+        share_location: bool = True,
+        background_label_id: Int = 0,
+        nms_param: Fields | pb.NonMaximumSuppressionParameter = ...,
+        save_output_param: Fields | pb.SaveOutputParameter = ...,
+        code_type: Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"] | Int = "CORNER",
+        keep_top_k: Int = -1,
+        variance_encoded_in_target: bool = False,
+        confidence_threshold: Float = ...,
+        visualize: bool = False,
+        visualize_threshold: Float = ...,
+        save_file: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        detection_output_param: Fields | pb.DetectionOutputParameter = ...,
+    ) -> Made:
+        r"""The objects that are found, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture; not cut to it."""
     def Dropout(
         self,
         *bottoms: Top,
@@ -950,6 +1002,46 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
         r"""Items from `set_input_arrays`, `add_datums` or `add_images`, in order, again and again."""
+    def MultiBoxLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        loc_loss_type: Literal["L2", "SMOOTH_L1"] | Int = "SMOOTH_L1",
+        conf_loss_type: Literal["SOFTMAX", "LOGISTIC"] | Int = "SOFTMAX",
+        loc_weight: Float = 1,
+        num_classes: Int = ...,
+        share_location: bool = True,
+        match_type: Literal["BIPARTITE", "PER_PREDICTION"] | Int = "PER_PREDICTION",
+        overlap_threshold: Float = 0.5,
+        use_prior_for_matching: bool = True,
+        background_label_id: Int = 0,
+        use_difficult_gt: bool = True,
+        do_neg_mining: bool = ...,
+        neg_pos_ratio: Float = 3,
+        neg_overlap: Float = 0.5,
+        code_type: Literal["CORNER", "CENTER_SIZE", "CORNER_SIZE"] | Int = "CORNER",
+        encode_variance_in_target: bool = False,
+        map_object_to_agnostic: bool = False,
+        ignore_cross_boundary_bbox: bool = False,
+        bp_inside: bool = False,
+        mining_type: Literal["NONE", "MAX_NEGATIVE", "HARD_EXAMPLE"] | Int = "MAX_NEGATIVE",
+        nms_param: Fields | pb.NonMaximumSuppressionParameter = ...,
+        sample_size: Int = 64,
+        use_prior_for_nms: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        multibox_loss_param: Fields | pb.MultiBoxLossParameter = ...,
+    ) -> Made:
+        r"""(loc_weight * the loss of places + the loss of classes) / Z, over default boxes that are matched with true ones, and boxes of the background."""
     def MultinomialLogisticLoss(
         self,
         *bottoms: Top,
@@ -1697,6 +1789,8 @@ class ParameterTypes:
     Convolution: type[pb.ConvolutionParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
+    DetectionEvaluate: type[pb.DetectionEvaluateParameter]
+    DetectionOutput: type[pb.DetectionOutputParameter]
     Distortion: type[pb.DistortionParameter]
     Dropout: type[pb.DropoutParameter]
     DummyData: type[pb.DummyDataParameter]
@@ -1722,8 +1816,10 @@ class ParameterTypes:
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
     MemoryData: type[pb.MemoryDataParameter]
+    MultiBoxLoss: type[pb.MultiBoxLossParameter]
     Net: type[pb.NetParameter]
     Noise: type[pb.NoiseParameter]
+    NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
@@ -1743,6 +1839,7 @@ class ParameterTypes:
     Resize: type[pb.ResizeParameter]
     SPP: type[pb.SPPParameter]
     SaltPepper: type[pb.SaltPepperParameter]
+    SaveOutput: type[pb.SaveOutputParameter]
     Scale: type[pb.ScaleParameter]
     ShuffleChannel: type[pb.ShuffleChannelParameter]
     Sigmoid: type[pb.SigmoidParameter]

@@ -505,7 +505,7 @@ class Solver(Uncopied):
         loss = scores.loss
         if self.param.test_compute_loss:
             said("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
-        means = tuple(total._replace(value=total.value / batches) for total in scores.totals)
+        means = scores.means(batches)
         if self.is_root:
             log_outputs("Test", means)
         mean_loss = loss / batches if self.param.test_compute_loss and batches > 0 else None

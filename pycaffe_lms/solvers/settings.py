@@ -17,6 +17,7 @@ from ..proto.caffe_pb2 import SolverParameter
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
 
+AP_VERSIONS = ("11point", "MaxIntegral", "Integral")
 _log = logging.getLogger(__name__)
 _REAL = ("base_lr", "gamma", "power", "momentum", "weight_decay", "delta", "rms_decay", "momentum2")
 _COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id")
@@ -61,6 +62,11 @@ def check(param: SolverParameter, rule: Rule) -> None:
             field="regularization_type",
             fix='use "L1" or "L2"',
         )
+    for name, known in (("eval_type", ("classification", "detection")), ("ap_version", AP_VERSIONS)):
+        value = getattr(param, name)
+        if value not in known:
+            names = ", ".join(f'"{each}"' for each in known)
+            raise SolverError(f'{name} "{value}" is unknown', field=name, fix=f"use one of {names}")
     check_policy(param)
     rule.check(param)
 
@@ -88,5 +94,8 @@ def _unread(param: SolverParameter, rule: Rule) -> Iterator[tuple[str, str]]:
     for name in ("gamma", "power", "stepsize"):
         if param.HasField(name) and name not in USES[param.lr_policy]:
             yield name, f'lr_policy "{param.lr_policy}"'
+    for name in ("ap_version", "show_per_class_result"):
+        if param.HasField(name) and param.eval_type != "detection":
+            yield name, f'eval_type "{param.eval_type}"'
     if param.stepvalue and "stepvalue" not in USES[param.lr_policy]:
         yield "stepvalue", f'lr_policy "{param.lr_policy}"'

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..layers.base import Layer
 from . import debug, loss_watch
+from .detection_scores import DetectionScores
 from .display import output_elements
 from .events import Output
 
@@ -27,10 +28,19 @@ _ABSENT = -(1 << 63)  # below the bits of any number
 
 
 class Scores(NamedTuple):
-    """Hold the sums of a test over its batches: of every output element, and of the losses."""
+    """Hold the sums of a test over its batches: of every output element, and of the losses.
+
+    detection: holds the outputs in place of `totals`, where they are no means."""
 
     totals: list[Output]
     loss: float
+    detection: DetectionScores | None = None
+
+    def means(self, batches: int) -> tuple[Output, ...]:
+        """Return the mean of every output element; of detection the mean average precisions, which log classes."""
+        if self.detection is not None:
+            return tuple(self.detection.outputs())
+        return tuple(total._replace(value=total.value / batches) for total in self.totals)
 
 
 def why_alone(net: Net) -> str | None:
@@ -58,7 +68,8 @@ class Test:
         self._net: Net = solver.test_nets[number]
         self._counting = [node.layer for node in self._net.graph.nodes if _counts(node.layer)]
         self._wants_loss = solver.param.test_compute_loss
-        self._scores = Scores([], 0.0)
+        of_detection = solver.param.eval_type == "detection"
+        self._scores = Scores([], 0.0, DetectionScores(self._net, solver.param) if of_detection else None)
 
     def run(self, batches: int) -> Scores | None:
         """Return the sums over `batches` batches; None: the solver was asked to stop."""
@@ -91,6 +102,9 @@ class Test:
         else:
             net.test_forward()
         loss = net.loss() if self._wants_loss else 0.0
+        if self._scores.detection is not None:
+            self._scores.detection.add()
+            return [], loss
         found = list(output_elements(net))
         if solver.nan != loss_watch.IGNORE:
             where = f"iteration {solver.iter}, batch {batch} of test net #{self._number}"
@@ -104,7 +118,7 @@ class Test:
             if k == len(totals):
                 totals.append(output._replace(value=0.0))
             totals[k] = output._replace(value=totals[k].value + output.value)
-        self._scores = Scores(totals, self._scores.loss + loss)
+        self._scores = self._scores._replace(totals=totals, loss=self._scores.loss + loss)
 
     # -- several ranks -----------------------------------------------------------------------------------------------
     def _add_round(self, ranks: Ranks, stop: bool, found: list[Output], loss: float, count: int) -> bool:

@@ -243,7 +243,6 @@ def test_what_changes_results_is_an_error_at_its_place(text, line, rest):
             "rampup_lr: 0.1",
             'line 1: SolverParameter has no field "rampup_lr": it belongs to NVIDIA Caffe .not supported: a rate',
         ),
-        ('eval_type: "classification"\neval_type: "detection"', "line 2: .*not supported: tests that score detections"),
         (
             "net_param { reduce_buckets: {\n",
             "line 1: .* belongs to NVIDIA Caffe, but this is no value of it",

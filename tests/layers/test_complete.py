@@ -46,6 +46,7 @@ READS_ONLY = {
     ("HDF5Data", "transform_param"): set(),  # refused
     ("ImageData", "transform_param"): _PLACED,  # image_data_param.is_color chooses the channels
     ("WindowData", "transform_param"): _PLACED,  # windows are always in colour
+    ("MultiBoxLoss", "loss_param"): {"normalization", "normalize"},
 }
 
 

@@ -22,14 +22,15 @@ OUR_NUMBERS = range(7000, 7100)
 FORK_MESSAGES = {
     *("PermuteParameter", "NormalizeParameter", "UpsampleParameter", "InterpParameter", "ShuffleChannelParameter"),
     *("ROIPoolingParameter", "SmoothL1LossParameter", "ReLU6Parameter", "BNParameter", "PriorBoxParameter"),
-    *("ReorgParameter", "PSROIPoolingParameter"),
+    *("ReorgParameter", "PSROIPoolingParameter", "MultiBoxLossParameter", "DetectionOutputParameter"),
+    *("DetectionEvaluateParameter", "NonMaximumSuppressionParameter", "SaveOutputParameter"),
     *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
     *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
 }
 FORK_NUMBERS = {
     "BlobProto": {10, 11, 12, 13},
-    "LayerParameter": {164, 200, 202, 203, 206, 100000, 8266711, 8266712},
+    "LayerParameter": {164, 200, 201, 202, 203, 204, 205, 206, 100000, 8266711, 8266712},
     "BatchNormParameter": {5, 6, 7},
     "TransformationParameter": {8, 9, 10, 11, 12, 13, 14},
 }
@@ -128,12 +129,8 @@ def written():
             stack.pop()
         elif stack and (match := _FIELD.fullmatch(line)):
             options = dict(part.split(" = ") for part in (match[5] or "").split(", ") if part)
-            messages[".".join(name for _, name in stack)][match[3]] = (
-                int(match[4]),
-                match[2].split(".")[-1],
-                match[1],
-                options,
-            )
+            kind = match[2].rpartition(".")[2]  # an enum of another message is written with its name
+            messages[".".join(name for _, name in stack)][match[3]] = (int(match[4]), kind, match[1], options)
         elif stack and (match := re.fullmatch(r"(\w+) = (\d+);", line)):
             enums[".".join(name for _, name in stack)][match[1]] = int(match[2])
     return messages, enums

@@ -79,9 +79,6 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
         "larc_turbo": _PLAIN_NVIDIA,
         "per_parameter_reduce": _PLAIN_NVIDIA,
         "engine": _PLAIN_INTEL,
-        **dict.fromkeys(
-            ("ap_version", "show_per_class_result"), Ignored(SSD, "it matters for eval_type: detection alone")
-        ),
     },
     "LayerParameter": _LAYER_IGNORED,
     "V1LayerParameter": _LAYER_IGNORED,
@@ -134,9 +131,6 @@ def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
 
 
 _LAYER_REFUSED = {
-    "multibox_loss_param": _type(SSD, "MultiBoxLoss"),
-    "detection_output_param": _type(SSD, "DetectionOutput"),
-    "detection_evaluate_param": _type(SSD, "DetectionEvaluate"),
     "video_data_param": _type("forks for video", "VideoData"),
     "box_annotator_ohem_param": _type("R-FCN's Caffe", "BoxAnnotatorOHEM"),
     "spatial_dropout_param": _type(INTEL, "SpatialDropout"),
@@ -154,7 +148,6 @@ _LAYER_REFUSED = {
     "quantization_param": _intel("computing in 8 bits", "delete the field: the layer computes in float"),
     "mn_grad_compress_param": _intel("compressed gradients", "delete the field: gradients are exact"),
 }
-_EVAL = "tests that score detections"
 
 REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "NetParameter": {
@@ -163,7 +156,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         )
     },
     "SolverParameter": {
-        "eval_type": _ssd(_EVAL, 'write eval_type: "classification", or delete it', "classification"),
         "rampup_interval": _rates("a rate that rises at first")._replace(neutral="0"),
         "rampup_lr": _rates("a rate that rises at first")._replace(neutral="0"),
         "min_lr": _rates("a least rate")._replace(neutral="0"),

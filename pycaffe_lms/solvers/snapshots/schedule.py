@@ -90,7 +90,7 @@ class Snapshots:
                 fix=f"the outputs of the test nets are {', '.join(there)}" if there else "give the solver a test net",
             )
         net = solver.test_nets[nets[0]]
-        if net.blobs[name].count != 1:
+        if net.blobs[name].count != 1 and solver.param.eval_type != "detection":
             raise UsageError(f'the output "{name}" has {net.blobs[name].count} elements, a score has one')
         loss = bool(net.graph.values[net.graph.last[name]].loss_weight)
         self._best_of = nets[0], name, side == "max" or not side and not loss

@@ -1,0 +1,153 @@
+"""DetectionOutput: the objects that SSD's predictions mean."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from ...arrays import HostArray
+from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, ShapesChanged, between, count
+from ..registry import register_layer
+from .boxes import decode, priors_of, suppress
+from .saved import SavedDetections, saved_detections
+
+_log = logging.getLogger(__name__)
+
+
+@register_layer("DetectionOutput")
+class DetectionOutputLayer(Layer):
+    """The objects that are found, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions
+    of the picture; not cut to it.
+
+    For P default boxes and C = num_classes classes: bottom 0: predicted places, (N, P * 4), or without share_location
+    (N, P * C * 4). Bottom 1: scores, (N, P * C). Bottom 2: the default boxes with their variances, (1, 2, P * 4), of
+    PriorBox. Bottom 3, if any, is not read (the fork draws on it). Bottoms 0 and 1 may have further axes of length 1.
+    Top 0: (1, 1, K, 7). K is known after forward only: the number of objects, or if there is none N, one row
+    (image, -1, -1, -1, -1, -1, -1) each. It is 1 before the first forward. Rows are sorted by image, class, score.
+    For each class but background_label_id: the boxes with scores above confidence_threshold, of these the top_k best,
+    of these the ones that overlap no better one that remains by more than nms_threshold; then the keep_top_k best of
+    all classes. With eta below 1 a threshold above 0.5 is multiplied by it after every box that remains. Among equal
+    scores the first default box, and the first class, is best (in the fork that is undefined).
+    code_type is how places are coded: CORNER: offsets of the corners; CENTER_SIZE: of the centre in sizes of the
+    default box, and logarithms of the ratios of sizes; CORNER_SIZE: of the corners, in these sizes; all of them are
+    multiplied by the variances unless variance_encoded_in_target.
+    save_output_param: see `SavedDetections`. visualize has no effect, with a warning. Runs on the host. No gradient.
+    Raises: LayerParamError for num_classes, a threshold or eta out of range; ShapeError for bottoms that do not belong
+    together; DataError for files of save_output_param.
+    Source: weiliu89/caffe (SSD), src/caffe/layers/detection_output_layer.cpp.
+    """
+
+    declares = Declaration(
+        bottoms=between(3, 4),
+        runs_on=Runs.HOST,
+        no_backward=None,
+        backward_reads=Reads.NONE,
+        ignores_force_backward=frozenset({0, 1, 2, 3}),
+    )
+    saved: SavedDetections | None = None
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p = self.options = self.param.detection_output_param
+        self.classes = check_classes(self, p.num_classes, "detection_output_param")
+        if p.nms_param.nms_threshold < 0:
+            raise self.error("nms_threshold is below 0", fix="give a share, such as 0.45")
+        if not 0 < p.nms_param.eta <= 1:
+            raise self.error(f"eta is {p.nms_param.eta:g}", fix="give a factor above 0, and at most 1")
+        self.places = 1 if p.share_location else self.classes
+        self.top_k = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
+        self.least = p.confidence_threshold if p.HasField("confidence_threshold") else float(np.finfo(np.float32).min)
+        self._rows = 1
+        if p.visualize:
+            _log.warning('layer "%s": visualize has no effect here; draw what the top holds', self.name)
+        self.saved = saved_detections(self, p.save_output_param)
+        if self.saved is not None:
+            self.declares = replace(self.declares, tests_alone=True)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        check_predictions(self, bottom_shapes, self.places, self.classes)
+        return [(1, 1, self._rows, 7)]
+
+    def forward_needs(self) -> Needs:
+        return Needs(bottoms=frozenset(range(3)))
+
+    def forward(self, io: Pass) -> None:
+        rows = self._found(*io.bottom[:3])
+        images = len(io.bottom[0])
+        if not len(rows):
+            shown = np.full((images, 7), -1, self.dtype)
+            shown[:, 0] = np.arange(images)
+        else:
+            shown = rows
+        if len(shown) != io.top[0].shape[2]:
+            self._rows = len(shown)
+            raise ShapesChanged
+        io.top[0][...] = shown
+        if self.saved is not None:
+            self.saved.add(rows, images)
+
+    def _found(self, places: HostArray, scores: HostArray, defaults: HostArray) -> HostArray:
+        """Return the rows of all images, (K, 7)."""
+        images, p = len(places), self.options
+        priors, variances = priors_of(defaults)
+        scale = np.ones_like(variances) if p.variance_encoded_in_target else variances
+        predicted = places.reshape(images, len(priors), self.places, 4).transpose(0, 2, 1, 3)
+        boxes = decode(p.code_type, priors, scale, predicted)  # (N, places, P, 4)
+        by_class = scores.reshape(images, len(priors), self.classes).transpose(0, 2, 1)
+        found = [self._of_image(n, boxes[n], np.ascontiguousarray(by_class[n])) for n in range(images)]
+        return np.concatenate(found) if found else np.empty((0, 7), self.dtype)
+
+    def _of_image(self, image: int, boxes: HostArray, scores: HostArray) -> HostArray:
+        """Return the rows of one image from boxes (places, P, 4) and scores (C, P)."""
+        p, parts = self.options, [np.empty((0, 7), self.dtype)]
+        for label in range(self.classes):
+            if label == p.background_label_id:
+                continue
+            best = best_first(scores[label], np.flatnonzero(scores[label] > self.least), self.top_k)
+            own = boxes[0 if p.share_location else label][best]
+            kept = suppress(own, p.nms_param.nms_threshold, p.nms_param.eta)
+            part = np.empty((len(kept), 7), self.dtype)
+            part[:, 0], part[:, 1], part[:, 2], part[:, 3:] = image, label, scores[label][best[kept]], own[kept]
+            parts.append(part)
+        rows = np.concatenate(parts)
+        if -1 < p.keep_top_k < len(rows):
+            rows = rows[np.sort(best_first(rows[:, 2], np.arange(len(rows)), p.keep_top_k))]
+        return rows
+
+
+def best_first(scores: HostArray, chosen: HostArray, most: int) -> HostArray:
+    """Return those of the `chosen` positions with the `most` highest scores, best first; -1: all of them."""
+    order = np.argsort(-scores[chosen], kind="stable")
+    return np.asarray(chosen[order if most < 0 else order[:most]])
+
+
+def check_classes(layer: Layer, classes: int, message: str) -> int:
+    """Return num_classes. Raises LayerParamError where it is not given."""
+    if classes < 1:
+        raise layer.error(f"{message}.num_classes is not given", fix="give the number of classes with the background")
+    return classes
+
+
+def check_predictions(layer: Layer, bottom_shapes: Shapes, places: int, classes: int) -> tuple[int, int]:
+    """Return (N, P) of bottoms with places (N, P * places * 4), scores (N, P * classes) and default boxes
+    (1, 2, P * 4). Raises ShapeError."""
+    priors = tuple(bottom_shapes[2])
+    if len(priors) < 3 or priors[1] != 2 or count(priors, 2) % 4:
+        raise layer.shape_error(f"has shape {priors}", bottom=2, fix="give default boxes (1, 2, P * 4), of PriorBox")
+    boxes = count(priors, 2) // 4
+    for i, (what, each) in enumerate((("places", places * 4), ("scores", classes))):
+        shape = tuple(bottom_shapes[i])
+        layer.check_axes(shape, 2, bottom=i)
+        if count(shape, 1) != boxes * each:
+            raise layer.shape_error(
+                f"has {count(shape, 1)} numbers per image, but {boxes} default boxes have {boxes * each} {what}, "
+                f"{each} each",
+                bottom=i,
+                fix="check num_classes and share_location, and the layers that make the bottoms",
+            )
+        if shape[0] != bottom_shapes[0][0]:
+            raise layer.shape_error(
+                f"has {shape[0]} images, but bottom 0 has {bottom_shapes[0][0]}", bottom=i, fix="give both one batch"
+            )
+    return bottom_shapes[0][0], boxes
