@@ -314,6 +314,16 @@ def test_what_cannot_be_saved_is_refused(saving, tmp_path):
 
 
 def test_without_lists_nothing_is_saved(caplog, tmp_path):
-    with caplog.at_level(logging.WARNING):
-        detect(inputs(1, 4, 2), f"num_classes: 2 save_output_param {{ output_directory: '{tmp_path}/out' }}")
-    assert "needs label_map_file and name_size_file" in caplog.text and not (tmp_path / "out").exists()
+    """Published deploy nets name files of their authors."""
+    out = tmp_path / "out"
+    for more, why in (
+        ("", "label_map_file is not given"),
+        (
+            "label_map_file: 'data/VOC0712/labelmap_voc.prototxt'",
+            "label_map_file data/VOC0712/labelmap_voc.prototxt is",
+        ),
+        (f"label_map_file: '{__file__}' name_size_file: 'no.txt'", "name_size_file no.txt is not there"),
+    ):
+        with caplog.at_level(logging.WARNING):
+            detect(inputs(1, 4, 2), f"num_classes: 2 save_output_param {{ output_directory: '{out}' {more} }}")
+        assert f'layer "l" (DetectionOutput): nothing is saved in {out}: {why}' in caplog.text and not out.exists()

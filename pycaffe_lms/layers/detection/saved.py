@@ -21,18 +21,18 @@ _log = logging.getLogger(__name__)
 
 def saved_detections(layer: Layer, p: caffe_pb2.SaveOutputParameter) -> SavedDetections | None:
     """Return where a layer saves, None where it does not: in a net that will not run, or without all three of
-    output_directory, label_map_file and name_size_file."""
-    if not p.output_directory:
+    output_directory, label_map_file and name_size_file. Files that are not there are no error, since many published
+    deploy nets name those of their authors; a warning tells."""
+    if not p.output_directory or not layer.context.reads_ahead:
         return None
-    if not p.label_map_file or not p.name_size_file:
-        _log.warning(
-            'layer "%s": nothing is saved in %s, which needs label_map_file and name_size_file too',
-            layer.name,
-            p.output_directory,
-        )
-        return None
-    if not layer.context.reads_ahead:
-        return None
+    for field in ("label_map_file", "name_size_file"):
+        path = getattr(p, field)
+        if not path or not Path(path).exists():
+            why = f"{field} {path} is not there" if path else f"{field} is not given"
+            _log.warning(
+                'layer "%s" (%s): nothing is saved in %s: %s', layer.name, layer.param.type, p.output_directory, why
+            )
+            return None
     return SavedDetections(p, layer.param.detection_output_param.background_label_id)
 
 
