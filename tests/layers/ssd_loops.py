@@ -64,9 +64,15 @@ def detections(loc, conf, priors, *, classes, code, shared=True, background=0, l
         variances = [[1.0] * 4] * p
     places = loc.reshape(n, p, -1, 4).tolist()
     scores = conf.reshape(n, p, classes).tolist()
-    rows = []
+    rows, defaults = [], boxes
     for i in range(n):
         own = []
+        if "refinement" in more:
+            moved = more["refinement"].reshape(n, p, 4)[i].tolist()
+            boxes = [decoded(code, defaults[j], variances[j], moved[j]) for j in range(p)]
+        for j in range(p):
+            if "objectness" in more and more["objectness"].reshape(n, p, 2)[i, j, 1] < more["least_object"]:
+                scores[i][j] = [1.0] + [0.0] * (classes - 1)
         for c in range(classes):
             if c == background:
                 continue
@@ -139,8 +145,11 @@ def multibox_loss(loc, conf, priors, truth, *, classes, code, **o):
         return total
 
     place_loss = class_loss = 0.0
-    count = 0
+    count, defaults = 0, list(boxes)
     for i in range(n):
+        if "refinement" in o:
+            moved = o["refinement"].reshape(n, p, 4)[i].tolist()
+            boxes[:] = [decoded(code, defaults[j], coded[j], moved[j]) for j in range(p)]
         own = [r for r in rows if r[0] == i]
         at, labels = [r[3:7] for r in own], [int(r[1]) for r in own]
         if o.get("agnostic"):
@@ -177,6 +186,8 @@ def multibox_loss(loc, conf, priors, truth, *, classes, code, **o):
             else:
                 those = [j for j in range(p) if found[j] == -1 and best[j] < o.get("neg_overlap", 0.5)]
                 most = int(sum(j > -1 for j in found) * o.get("ratio", 3))
+            if "objectness" in o:
+                those = [j for j in those if o["objectness"].reshape(n, p, 2)[i, j, 1] >= o["least_object"]]
             those.sort(key=lambda j: (-losses[j], j))
             if o.get("nms"):
                 seen = boxes if o.get("nms_priors") else predicted(0)

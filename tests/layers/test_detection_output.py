@@ -149,6 +149,27 @@ def test_rows_by_loops(code, text, options):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("code", ["CORNER", "CENTER_SIZE"])
+def test_refinedets_rows_by_loops(code):
+    """A fourth bottom is read where objectness_score is given, or a fifth bottom follows."""
+    for seed in range(3):
+        blobs, rng = inputs(2, 20, 3, seed=seed), np.random.default_rng(seed)
+        more = [rng.uniform(size=(2, 40)), rng.normal(size=(2, 80)) * 0.5]
+        given = {"objectness": more[0], "refinement": more[1], "least_object": 0.01, "threshold": 0.5, "least": 0.125}
+        text = f"num_classes: 3 code_type: {code} confidence_threshold: 0.125 nms_param {{ nms_threshold: 0.5 }}"
+        expected = detections(*blobs, classes=3, code=code, **given)
+        np.testing.assert_allclose(detect([*blobs, *more], text), expected, rtol=1e-9, atol=1e-12)
+        given["least_object"] = 0.5
+        fewer = detections(*blobs, classes=3, code=code, **given)
+        np.testing.assert_allclose(detect([*blobs, *more], f"{text} objectness_score: 0.5"), fewer, rtol=1e-9)
+        assert 0 < len(fewer) < len(expected)
+        del given["refinement"]
+        without = detections(*blobs, classes=3, code=code, **given)
+        np.testing.assert_allclose(detect([*blobs, more[0]], f"{text} objectness_score: 0.5"), without, rtol=1e-9)
+    with pytest.raises(ShapeError, match=r'blob "b4".*\n.*give a blob \(2, 80\)'):
+        detect([*blobs, more[0], more[0]], text)
+
+
 def test_nothing_found_gives_a_row_for_each_image():
     found = detect(inputs(3, 8, 2), "num_classes: 2 confidence_threshold: 1")
     np.testing.assert_array_equal(found, [[n, -1, -1, -1, -1, -1, -1] for n in range(3)])

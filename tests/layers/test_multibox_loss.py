@@ -49,6 +49,12 @@ HOST_CASES = [case("", code) for code in CODES] + [
     case("encode_variance_in_target: true ignore_cross_boundary_bbox: true do_neg_mining: true"),
     case("use_prior_for_matching: false", seed=4),
     case("", more="loss_weight: 3 loss_param { normalization: FULL }"),
+    Case(
+        "MultiBoxLoss",
+        "multibox_loss_param { num_classes: 3 code_type: CENTER_SIZE overlap_threshold: 0.3 objectness_score: 0.5 }",
+        (*SHAPES, (N, P * 2), (N, P * 4)),
+        maker=lambda rng, shapes: refined(rng, shapes),
+    ),
 ]
 
 OPTIONS = [
@@ -126,6 +132,47 @@ def test_one_class_of_objects():
     check_value("map_object_to_agnostic: true", {"agnostic": True}, "CENTER_SIZE", 3, shapes, classes=2)
 
 
+REFINED = (*SHAPES, (N, P * 2), (N, P * 4))
+
+
+def refined(rng, shapes):
+    return [*bottoms(rng, shapes), rng.uniform(size=shapes[4]), rng.normal(size=shapes[5]) * 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", {}),
+        ("mining_type: HARD_EXAMPLE sample_size: 4", {"mining": "HARD_EXAMPLE", "sample_size": 4}),
+        ("bp_inside: true nms_param { nms_threshold: 0.25 }", {"inside": True, "nms": 0.25}),
+    ],
+)
+def test_refinedet_by_loops(text, options):
+    for seed in range(5):
+        *blobs, objectness, refinement = refined(np.random.default_rng(seed), REFINED)
+        more = {
+            "objectness": objectness,
+            "refinement": refinement,
+            "least_object": 0.5,
+            "overlap_threshold": 0.300000012,
+        }
+        bench = case(f"objectness_score: 0.5 {text}", shapes=REFINED).bench()
+        (loss,) = bench.forward([*blobs, objectness, refinement])
+        expected = multibox_loss(*blobs, classes=C, code="CENTER_SIZE", **more, **options)
+        assert loss == pytest.approx(expected, rel=1e-10)
+
+
+def test_refinedets_first_step_knows_objects_only():
+    """With objectness_score and two classes every true box is an object; without it, another class is an error."""
+    shapes = (SHAPES[0], (N, P * 2), *SHAPES[2:])
+    blobs = bottoms(np.random.default_rng(1), shapes)
+    (loss,) = case("objectness_score: 0.01", shapes=shapes, classes=2).bench().forward(blobs)
+    expected = multibox_loss(*blobs, classes=2, code="CENTER_SIZE", agnostic=True, overlap_threshold=0.300000012)
+    assert loss == pytest.approx(expected, rel=1e-10)
+    with pytest.raises(DataError, match="has class 2, which is none of 2"):
+        case("", shapes=shapes, classes=2).bench().forward(blobs)
+
+
 def test_single_precision_is_near_double():
     blobs = bottoms(np.random.default_rng(2), SHAPES)
     one, two = (case("").bench(dtype).forward(blobs)[0] for dtype in (np.float32, np.float64))
@@ -136,7 +183,7 @@ def test_single_precision_is_near_double():
 def test_gradient(made):
     """The matches do not change within the small differences."""
     for seed in (0, 1):
-        check_gradient(made.bench(), bottoms(np.random.default_rng(seed), made.shapes))
+        check_gradient(made.bench(), made.make_bottoms(np.random.default_rng(seed)))
 
 
 def test_without_objects():

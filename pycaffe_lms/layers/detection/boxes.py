@@ -44,16 +44,16 @@ def overlaps(a: HostArray, b: HostArray, pixels: bool = False) -> HostArray:
 
 
 def decode(code: int, priors: HostArray, scale: HostArray, predicted: HostArray) -> HostArray:
-    """Return the boxes that predictions (..., P, 4) mean, relative to default boxes (P, 4).
+    """Return the boxes that predictions (..., P, 4) mean, relative to default boxes (P, 4) or (..., P, 4).
 
     code: a CodeType. scale: (P, 4), what predictions are multiplied by, the variances or 1.
     """
-    steps, low, high = scale * predicted, priors[:, :2], priors[:, 2:]
+    steps, low, high = scale * predicted, priors[..., :2], priors[..., 2:]
     if code == CORNER:
         return np.asarray(priors + steps)
     size = high - low
     if code == CORNER_SIZE:
-        return np.asarray(priors + steps * np.concatenate([size, size], axis=1))
+        return np.asarray(priors + steps * np.concatenate([size, size], axis=-1))
     centre = steps[..., :2] * size + (low + high) / 2
     with np.errstate(over="ignore"):  # a box of infinite size, as in the fork
         half = np.exp(steps[..., 2:]) * size / 2

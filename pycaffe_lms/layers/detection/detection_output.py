@@ -23,7 +23,8 @@ class DetectionOutputLayer(Layer):
 
     For P default boxes and C = num_classes classes: bottom 0: predicted places, (N, P * 4), or without share_location
     (N, P * C * 4). Bottom 1: scores, (N, P * C). Bottom 2: the default boxes with their variances, (1, 2, P * 4), of
-    PriorBox. Bottom 3, if any, is not read (the fork draws on it). Bottoms 0 and 1 may have further axes of length 1.
+    PriorBox. A fourth bottom alone, without objectness_score, is not read (the fork draws on it). Bottoms of scores and
+    places may have further axes of length 1.
     Top 0: (1, 1, K, 7). K is known after forward only: the number of objects, or if there is none N, one row
     (image, -1, -1, -1, -1, -1, -1) each. It is 1 before the first forward. Rows are sorted by image, class, score.
     For each class but background_label_id: the boxes with scores above confidence_threshold, of these the top_k best,
@@ -33,18 +34,20 @@ class DetectionOutputLayer(Layer):
     code_type is how places are coded: CORNER: offsets of the corners; CENTER_SIZE: of the centre in sizes of the
     default box, and logarithms of the ratios of sizes; CORNER_SIZE: of the corners, in these sizes; all of them are
     multiplied by the variances unless variance_encoded_in_target.
+    RefineDet: bottom 3: scores of background and object, (N, P * 2); a box whose latter score is below objectness_score
+    is of class 0, with score 1. Bottom 4: predicted places, (N, P * 4), of the boxes that serve as default boxes.
     save_output_param: see `SavedDetections`. visualize has no effect, with a warning. Runs on the host. No gradient.
     Raises: LayerParamError for num_classes, a threshold or eta out of range; ShapeError for bottoms that do not belong
     together; DataError for files of save_output_param.
-    Source: weiliu89/caffe (SSD), src/caffe/layers/detection_output_layer.cpp.
+    Source: weiliu89/caffe (SSD) and sfzhang15/RefineDet, src/caffe/layers/detection_output_layer.cpp.
     """
 
     declares = Declaration(
-        bottoms=between(3, 4),
+        bottoms=between(3, 5),
         runs_on=Runs.HOST,
         no_backward=None,
         backward_reads=Reads.NONE,
-        ignores_force_backward=frozenset({0, 1, 2, 3}),
+        ignores_force_backward=frozenset(range(5)),
     )
     saved: SavedDetections | None = None
 
@@ -59,6 +62,8 @@ class DetectionOutputLayer(Layer):
         self.top_k = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
         self.least = p.confidence_threshold if p.HasField("confidence_threshold") else float(np.finfo(np.float32).min)
         self._rows = 1
+        given = len(self.param.bottom)
+        self._refined = range(3, given) if p.HasField("objectness_score") or given == 5 else range(0)
         if p.visualize:
             _log.warning('layer "%s": visualize has no effect here; draw what the top holds', self.name)
         self.saved = saved_detections(self, p.save_output_param)
@@ -67,13 +72,14 @@ class DetectionOutputLayer(Layer):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         check_predictions(self, bottom_shapes, self.places, self.classes)
+        check_refinement(self, bottom_shapes, self._refined)
         return [(1, 1, self._rows, 7)]
 
     def forward_needs(self) -> Needs:
-        return Needs(bottoms=frozenset(range(3)))
+        return Needs(bottoms=frozenset((*range(3), *self._refined)))
 
     def forward(self, io: Pass) -> None:
-        rows = self._found(*io.bottom[:3])
+        rows = self._found(*io.bottom[:3], *(io.bottom[i] for i in self._refined))
         images = len(io.bottom[0])
         if not len(rows):
             shown = np.full((images, 7), -1, self.dtype)
@@ -87,14 +93,27 @@ class DetectionOutputLayer(Layer):
         if self.saved is not None:
             self.saved.add(rows, images)
 
-    def _found(self, places: HostArray, scores: HostArray, defaults: HostArray) -> HostArray:
+    def _found(
+        self,
+        places: HostArray,
+        scores: HostArray,
+        defaults: HostArray,
+        objectness: HostArray | None = None,
+        refinement: HostArray | None = None,
+    ) -> HostArray:
         """Return the rows of all images, (K, 7)."""
         images, p = len(places), self.options
         priors, variances = priors_of(defaults)
         scale = np.ones_like(variances) if p.variance_encoded_in_target else variances
         predicted = places.reshape(images, len(priors), self.places, 4).transpose(0, 2, 1, 3)
+        if refinement is not None:
+            priors = decode(p.code_type, priors, scale, refinement.reshape(images, 1, len(priors), 4))
         boxes = decode(p.code_type, priors, scale, predicted)  # (N, places, P, 4)
-        by_class = scores.reshape(images, len(priors), self.classes).transpose(0, 2, 1)
+        by_class = scores.reshape(images, boxes.shape[2], self.classes).transpose(0, 2, 1)
+        if objectness is not None:
+            background = objectness.reshape(images, -1, 2)[..., 1] < p.objectness_score
+            nothing = (np.arange(self.classes) == 0).astype(scores.dtype)[:, None]
+            by_class = np.where(background[:, None], nothing, by_class)
         found = [self._of_image(n, boxes[n], np.ascontiguousarray(by_class[n])) for n in range(images)]
         return np.concatenate(found) if found else np.empty((0, 7), self.dtype)
 
@@ -127,6 +146,15 @@ def check_classes(layer: Layer, classes: int, message: str) -> int:
     if classes < 1:
         raise layer.error(f"{message}.num_classes is not given", fix="give the number of classes with the background")
     return classes
+
+
+def check_refinement(layer: Layer, bottom_shapes: Shapes, bottoms: range) -> None:
+    """Raise ShapeError unless these bottoms hold what refines default boxes: scores (N, P * 2), places (N, P * 4)."""
+    images, boxes = bottom_shapes[0][0], count(bottom_shapes[2], 2) // 4
+    for i, each in zip(bottoms, (2, 4), strict=False):
+        shape = tuple(bottom_shapes[i])
+        if len(shape) < 2 or (shape[0], count(shape, 1)) != (images, boxes * each):
+            raise layer.shape_error(f"has shape {shape}", bottom=i, fix=f"give a blob ({images}, {boxes * each})")
 
 
 def check_predictions(layer: Layer, bottom_shapes: Shapes, places: int, classes: int) -> tuple[int, int]:

@@ -78,20 +78,25 @@ def match(boxes: HostArray, truth: HostArray, p: caffe_pb2.MultiBoxLossParameter
 
 
 def mine(
-    p: caffe_pb2.MultiBoxLossParameter, found: HostArray, overlap: HostArray, loss: HostArray, boxes: HostArray
+    p: caffe_pb2.MultiBoxLossParameter,
+    found: HostArray,
+    overlap: HostArray,
+    loss: HostArray,
+    boxes: HostArray,
+    objects: HostArray,
 ) -> HostArray:
     """Return which boxes (P,) of an image are chosen as examples, given matches and overlaps as `match` returns them.
 
     MAX_NEGATIVE: of the boxes without a match that overlap a true one by less than neg_overlap, those with the largest
     losses (P,), at most neg_pos_ratio for each match; chosen are negatives only. HARD_EXAMPLE: of all boxes the
     sample_size ones with the largest losses. With nms_param, boxes (P, 4) that overlap one of larger loss are left out
-    before.
+    before. objects: (P,) of bool, which boxes can be chosen.
     """
     if p.mining_type == _Param.MAX_NEGATIVE:
-        eligible = np.flatnonzero((found == -1) & (overlap < p.neg_overlap))
+        eligible = np.flatnonzero((found == -1) & (overlap < p.neg_overlap) & objects)
         most = min(int((found > -1).sum() * p.neg_pos_ratio), len(eligible))
     else:
-        eligible = np.arange(len(found))
+        eligible = np.flatnonzero(objects)
         most = p.sample_size
     eligible = eligible[np.argsort(-loss[eligible], kind="stable")]
     if p.HasField("nms_param") and p.nms_param.nms_threshold > 0:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from ...arrays import HostArray
 from ...errors import DataError
 from ...proto import caffe_pb2
-from ..base import Declaration, Lives, Ops, Pass, Reads, Runs, Shapes, exactly
+from ..base import Declaration, Lives, Ops, Pass, Reads, Runs, Shapes, between
 from ..loss.base import BATCH_SIZE, FULL, VALID, LossLayer
 from ..registry import register_layer
 from .boxes import decode, encode, priors_of
-from .detection_output import check_classes, check_predictions
+from .detection_output import check_classes, check_predictions, check_refinement
 from .matching import Truth, match, mine, truth_of
 
 _Param = caffe_pb2.MultiBoxLossParameter
@@ -48,19 +51,23 @@ class MultiBoxLossLayer(LossLayer):
     without true boxes does not count, unless mining_type is NONE. Boxes without area match nothing.
     Z, by loss_param.normalization: VALID (the default): matches; FULL: N * P; BATCH_SIZE: N; NONE: 1; never below 1.
     With `propagate_down: false` for bottom 0 or 1 its loss does not count.
+    RefineDet: bottom 4: scores of background and object, (N, P * 2); a box whose latter score is below objectness_score
+    is not chosen as an example. Bottom 5: predicted places, (N, P * 4), of the boxes that serve as default boxes.
+    Neither gets a gradient: write propagate_down: false for them. With objectness_score and num_classes: 2 all true
+    boxes are of class 1.
     Backward reads no data: forward saves the gradients. Runs on the host.
     Raises: LayerParamError for num_classes and fields that contradict each other; ShapeError for bottoms that do not
     belong together; DataError for true boxes of a class out of range.
-    Source: weiliu89/caffe (SSD), src/caffe/layers/multibox_loss_layer.cpp.
+    Source: weiliu89/caffe (SSD) and sfzhang15/RefineDet, src/caffe/layers/multibox_loss_layer.cpp.
     """
 
     declares = Declaration(
-        bottoms=exactly(4),
+        bottoms=between(4, 6),
         runs_on=Runs.HOST,
         is_loss=True,
         backward_reads=Reads.NONE,
-        no_backward=frozenset({2, 3}),
-        ignores_force_backward=frozenset({2, 3}),
+        no_backward=frozenset(range(2, 6)),
+        ignores_force_backward=frozenset(range(2, 6)),
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -101,6 +108,7 @@ class MultiBoxLossLayer(LossLayer):
         truth = tuple(bottom_shapes[3])
         if len(truth) != 4 or truth[:2] != (1, 1) or truth[3] != 8:
             raise self.shape_error(f"has shape {truth}", bottom=3, fix="give true boxes (1, 1, G, 8)")
+        check_refinement(self, bottom_shapes, range(4, len(bottom_shapes)))
         return [()]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
@@ -111,8 +119,10 @@ class MultiBoxLossLayer(LossLayer):
         places, scores = io.bottom[0], io.bottom[1]
         p, images = self.options, len(places)
         truths = truth_of(io.bottom[3], images, p.use_difficult_gt)
+        if self.classes == 2 and p.HasField("objectness_score"):
+            truths = [replace(truth, labels=np.minimum(truth.labels, 1)) for truth in truths]
         self._check(truths)
-        batch = _Batch(self, places, scores, io.bottom[2], truths)
+        batch = _Batch(self, places, scores, io.bottom[2], truths, io.bottom[4:])
         batch.match()
         batch.choose()
         matches = batch.matches
@@ -166,14 +176,26 @@ class _Batch:
     """
 
     def __init__(
-        self, layer: MultiBoxLossLayer, places: HostArray, scores: HostArray, defaults: HostArray, truths: list[Truth]
+        self,
+        layer: MultiBoxLossLayer,
+        places: HostArray,
+        scores: HostArray,
+        defaults: HostArray,
+        truths: list[Truth],
+        refinement: Sequence[HostArray],
     ):
         self._layer, self._p, self._truths = layer, layer.options, truths
-        self._priors, variances = priors_of(defaults)
+        priors, variances = priors_of(defaults)
         ones = np.ones_like(variances)
         by_target = self._p.encode_variance_in_target
         self._scale, self._after = (ones, variances) if by_target else (variances, ones)
-        self.boxes, n = len(self._priors), len(places)
+        self.boxes, n = len(priors), len(places)
+        self._objects = np.ones((n, self.boxes), bool)
+        if refinement:
+            self._objects = refinement[0].reshape(n, self.boxes, 2)[..., 1] >= self._p.objectness_score
+        if len(refinement) == 2:
+            priors = decode(self._p.code_type, priors, self._scale, refinement[1].reshape(n, self.boxes, 4))
+        self._priors = np.broadcast_to(priors, (n, self.boxes, 4))
         self._places = places.reshape(n, self.boxes, layer.places, 4).transpose(0, 2, 1, 3)
         self._scores = scores.reshape(n, self.boxes, layer.classes)
         self.matched = np.full((n, layer.places, self.boxes), -1, np.int64)
@@ -192,7 +214,7 @@ class _Batch:
             if not len(truth):
                 continue
             if p.share_location or p.use_prior_for_matching:
-                seen = self._priors if p.use_prior_for_matching else self._decoded(n)[0]
+                seen = self._priors[n] if p.use_prior_for_matching else self._decoded(n)[0]
                 found, self._overlap[n] = match(seen, truth.boxes, p)
                 for place in self._classes_of_places():
                     own = found if place is None else np.where(truth.labels[np.maximum(found, 0)] == place, found, -1)
@@ -210,7 +232,7 @@ class _Batch:
         return [c for c in range(self._layer.classes) if c != self._p.background_label_id]
 
     def _decoded(self, image: int) -> HostArray:
-        return decode(self._p.code_type, self._priors, self._scale, self._places[image])
+        return decode(self._p.code_type, self._priors[image], self._scale, self._places[image])
 
     def choose(self) -> None:
         """Choose the boxes that count, if the layer does."""
@@ -225,9 +247,9 @@ class _Batch:
             if not len(truth):
                 continue
             by_priors = p.use_prior_for_nms or not p.HasField("nms_param")
-            boxes = self._priors if by_priors else self._decoded(n)[0]
+            boxes = self._priors[n] if by_priors else self._decoded(n)[0]
             found = self.matched[n, 0]
-            chosen = mine(p, found, self._overlap[n], loss[n], boxes)
+            chosen = mine(p, found, self._overlap[n], loss[n], boxes, self._objects[n])
             if p.mining_type == _Param.HARD_EXAMPLE:
                 found[(found > -1) & ~chosen] = -1
                 chosen &= found > -2
@@ -241,7 +263,7 @@ class _Batch:
         truth = np.concatenate([t.boxes for t in self._truths]) if self._truths else np.empty((0, 4))
         first = np.cumsum([0, *map(len, self._truths)])
         wanted = truth[first[image] + self.matched[image, place, box]]
-        priors, scale, after = self._priors[box], self._scale[box], self._after[box]
+        priors, scale, after = self._priors[image, box], self._scale[box], self._after[box]
         predicted = self._places[image, place, box]
         distance = (predicted - encode(p.code_type, priors, scale, wanted)) / after
         slope = 1 / after
