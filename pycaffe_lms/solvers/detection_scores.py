@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,14 +23,18 @@ _log = logging.getLogger(__name__)
 class DetectionScores:
     """Collect the rows of a test net's outputs over batches.
 
-    param: of the solver; ap_version and show_per_class_result are read. Raises SolverError for an output that is none
-    of DetectionEvaluate.
+    Args:
+        param: of the solver; ap_version and show_per_class_result are read.
+        names: of the outputs.
+
+    Raises:
+        SolverError: an output is none of DetectionEvaluate.
     """
 
-    def __init__(self, net: Net, param: SolverParameter):
+    def __init__(self, net: Net, param: SolverParameter, names: Sequence[str]):
         self._net, self._param = net, param
-        self._rows: dict[str, list[HostArray]] = {name: [] for name in net.outputs}
-        for name in net.outputs:
+        self._rows: dict[str, list[HostArray]] = {name: [] for name in names}
+        for name in names:
             shape = net.blobs[name].shape
             if len(shape) != 4 or shape[3] != 5:
                 raise SolverError(
@@ -37,6 +42,11 @@ class DetectionScores:
                     field="eval_type",
                     fix='end the test net with a DetectionEvaluate layer, and read other tops with a "Silence" layer',
                 )
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the outputs."""
+        return list(self._rows)
 
     def add(self) -> None:
         """Take the outputs of the net's last forward."""

@@ -69,7 +69,8 @@ class Test:
         self._counting = [node.layer for node in self._net.graph.nodes if _counts(node.layer)]
         self._wants_loss = solver.param.test_compute_loss
         of_detection = solver.param.eval_type == "detection"
-        self._scores = Scores([], 0.0, DetectionScores(self._net, solver.param) if of_detection else None)
+        detection = DetectionScores(self._net, solver.param, self._net.outputs) if of_detection else None
+        self._scores = Scores([], 0.0, detection)
 
     def run(self, batches: int) -> Scores | None:
         """Return the sums over `batches` batches; None: the solver was asked to stop."""
