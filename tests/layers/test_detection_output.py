@@ -11,6 +11,7 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DataError, LayerParamError, ShapeError
+from pycaffe_lms.layers.base import Pass, ShapesChanged
 from pycaffe_lms.lms.config import LMSConfig
 
 from .cases import Case
@@ -216,6 +217,25 @@ def test_rows_change_from_forward_to_forward(tmp_path):
     for order in ("latest", "earliest", "random"):
         assert run(tmp_path, device=SimDevice(64 << 20, order=order)) == plain
         assert run(tmp_path, device=SimDevice(64 << 20, order=order), lms=LMSConfig(threshold_kb=1)) == plain
+
+
+def test_rows_are_not_found_twice_nor_shown_for_other_values(monkeypatch):
+    """A forward that waits for a top of its rows uses them, but never those of values from before."""
+    calls, blobs = [], inputs(2, 16, 3)
+    shapes = tuple(b.shape for b in blobs)
+    bench = LayerBench("DetectionOutput", "detection_output_param { num_classes: 3 confidence_threshold: 0.5 }", shapes)
+    find = bench.layer._found
+    monkeypatch.setattr(bench.layer, "_found", lambda *values: calls.append(1) or find(*values))
+    (top,) = bench.forward(blobs)
+    assert len(calls) == 1 and top.shape[2] > 2
+    io = Pass(ops=None, bottom=[blobs[0], blobs[1] * 0, blobs[2]], top=[top])
+    with pytest.raises(ShapesChanged):  # and the net fails to follow
+        bench.layer.forward(io)
+    io.bottom[1] = blobs[1]
+    io.top[0] = np.zeros_like(top)
+    bench.layer.forward(io)
+    np.testing.assert_array_equal(io.top[0], top)
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize(
