@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from ..registry import register_layer
 from .boxes import decode, priors_of, suppress
 from .saved import SavedDetections, saved_detections
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -122,13 +125,7 @@ class DetectionOutputLayer(Layer):
             background = objectness.reshape(images, -1, 2)[..., 1] < p.objectness_score
             nothing = (np.arange(self.classes) == 0).astype(scores.dtype)[:, None]
             by_class = np.where(background[:, None], nothing, by_class)
-        found = [np.empty((0, 7), self.dtype)] * images
-
-        def some(first: int, last: int) -> None:
-            for n in range(first, last):
-                found[n] = self._of_image(n, boxes[n], np.ascontiguousarray(by_class[n]))
-
-        parallel(some, images)
+        found = for_images(lambda n: self._of_image(n, boxes[n], np.ascontiguousarray(by_class[n])), images)
         return np.concatenate(found) if found else np.empty((0, 7), self.dtype)
 
     def _of_image(self, image: int, boxes: HostArray, scores: HostArray) -> HostArray:
@@ -147,6 +144,17 @@ class DetectionOutputLayer(Layer):
         if -1 < p.keep_top_k < len(rows):
             rows = rows[np.sort(best_first(rows[:, 2], np.arange(len(rows)), p.keep_top_k))]
         return rows
+
+
+def for_images(work: Callable[[int], _T], images: int) -> list[_T]:
+    """Return [work(0), ..., work(images - 1)], computed in the CPU's threads."""
+    made: dict[int, _T] = {}
+
+    def some(first: int, last: int) -> None:
+        made.update((n, work(n)) for n in range(first, last))
+
+    parallel(some, images)
+    return [made[n] for n in range(images)]
 
 
 def best_first(scores: HostArray, chosen: HostArray, most: int) -> HostArray:

@@ -14,7 +14,7 @@ from ..base import Declaration, Lives, Ops, Pass, Reads, Runs, Shapes, between
 from ..loss.base import BATCH_SIZE, FULL, VALID, LossLayer
 from ..registry import register_layer
 from .boxes import decode, encode, priors_of
-from .detection_output import check_classes, check_predictions, check_refinement
+from .detection_output import check_classes, check_predictions, check_refinement, for_images
 from .matching import Truth, match, mine, truth_of
 
 _Param = caffe_pb2.MultiBoxLossParameter
@@ -209,21 +209,24 @@ class _Batch:
 
     def match(self) -> None:
         """Match the boxes of all images."""
-        p = self._p
-        for n, truth in enumerate(self._truths):
-            if not len(truth):
-                continue
-            if p.share_location or p.use_prior_for_matching:
-                seen = self._priors[n] if p.use_prior_for_matching else self._decoded(n)[0]
-                found, self._overlap[n] = match(seen, truth.boxes, p)
-                for place in self._classes_of_places():
-                    own = found if place is None else np.where(truth.labels[np.maximum(found, 0)] == place, found, -1)
-                    self.matched[n, place or 0] = own
-            else:
-                for place in self._classes_of_places():
-                    own = np.flatnonzero(truth.labels == place)
-                    found, _ = match(self._decoded(n)[place], truth.boxes[own], p)
-                    self.matched[n, place] = np.where(found > -1, own[np.maximum(found, 0)] if len(own) else -1, found)
+        for_images(self._match_in, len(self._truths))
+
+    def _match_in(self, n: int) -> None:
+        p, truth = self._p, self._truths[n]
+        if not len(truth):
+            return
+        if p.share_location or p.use_prior_for_matching:
+            seen = self._priors[n] if p.use_prior_for_matching else self._decoded(n)[0]
+            found, self._overlap[n] = match(seen, truth.boxes, p)
+            for place in self._classes_of_places():
+                own = found if place is None else np.where(truth.labels[np.maximum(found, 0)] == place, found, -1)
+                self.matched[n, place or 0] = own
+            return
+        boxes = self._decoded(n)
+        for place in self._classes_of_places():
+            own = np.flatnonzero(truth.labels == place)
+            found, _ = match(boxes[place], truth.boxes[own], p)
+            self.matched[n, place] = np.where(found > -1, own[np.maximum(found, 0)] if len(own) else -1, found)
 
     def _classes_of_places(self) -> list[int | None]:
         """Return the classes that have places of their own; [None] where all share them."""
@@ -239,21 +242,25 @@ class _Batch:
         p = self._p
         if not self._layer.mining:
             return
-        loss = self._losses_of_classes(self._scores, self._labels(self._wanted()))[0]
+        labels, places = self._labels(self._wanted()), np.zeros(self._overlap.shape, self._overlap.dtype)
         if p.mining_type == _Param.HARD_EXAMPLE:
-            where = np.nonzero(self.matched[:, 0] > -1)
-            loss[where] += self._losses_of_places()[0].sum(axis=1).astype(loss.dtype)
-        for n, truth in enumerate(self._truths):
-            if not len(truth):
-                continue
-            by_priors = p.use_prior_for_nms or not p.HasField("nms_param")
-            boxes = self._priors[n] if by_priors else self._decoded(n)[0]
-            found = self.matched[n, 0]
-            chosen = mine(p, found, self._overlap[n], loss[n], boxes, self._objects[n])
-            if p.mining_type == _Param.HARD_EXAMPLE:
-                found[(found > -1) & ~chosen] = -1
-                chosen &= found > -2
-            self.counts[n] = chosen | (found > -1)
+            places[np.nonzero(self.matched[:, 0] > -1)] = self._losses_of_places()[0].sum(axis=1)
+        for_images(lambda n: self._choose_in(n, labels[n], places[n]), len(self._truths))
+
+    def _choose_in(self, n: int, labels: HostArray, places: HostArray) -> None:
+        """Choose boxes (P,) of image n by their classes and the losses of their places."""
+        p = self._p
+        if not len(self._truths[n]):
+            return
+        loss = self._losses_of_classes(self._scores[n], labels)[0] + places
+        by_priors = p.use_prior_for_nms or not p.HasField("nms_param")
+        boxes = self._priors[n] if by_priors else self._decoded(n)[0]
+        found = self.matched[n, 0]
+        chosen = mine(p, found, self._overlap[n], loss, boxes, self._objects[n])
+        if p.mining_type == _Param.HARD_EXAMPLE:
+            found[(found > -1) & ~chosen] = -1
+            chosen &= found > -2
+        self.counts[n] = chosen | (found > -1)
 
     # -- places ------------------------------------------------------------------------------------------------------
     def _losses_of_places(self) -> tuple[HostArray, HostArray]:
