@@ -205,6 +205,8 @@ def _by_batch(node: Node) -> Problem:
 def _why_not(node: Node) -> tuple[str, str]:
     if not node.bottoms:
         return "reads data by itself", "export the deploy prototxt, whose inputs are Input layers"
+    if node.layer.param.type == "DetectionOutput":
+        return "has no counterpart in ONNX", "delete the layer: its bottoms are outputs then"
     if node.layer.declares.is_loss or node.layer.declares.no_backward is None or not node.tops:
         return "is for training and testing", "export the deploy prototxt, which ends before it"
     return "has no counterpart in ONNX", "cut the net before this layer, or write it with other layers"

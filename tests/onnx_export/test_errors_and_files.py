@@ -62,6 +62,20 @@ def test_one_layer_is_named_in_the_usual_way(tmp_path):
     assert "deploy prototxt" in text
 
 
+def test_detections_end_before_their_last_layer(tmp_path):
+    prior = "prior_box_param { min_size: 2 }"
+    heads = DATA + layer("priors", "PriorBox", "data data", "priors", prior)
+    flat = [layer(f"f{i}", "Flatten", f"c{i}", f"f{i}") for i in (0, 1)]
+    heads += (
+        conv("c0", "data", "c0") + flat[0] + conv("c1", "data", "c1", more="num_output: 2 kernel_size: 1") + flat[1]
+    )
+    found = layer("found", "DetectionOutput", "f0 f1 priors", "found", "detection_output_param { num_classes: 2 }")
+    text = refusal(net_of(heads + found), tmp_path)
+    assert text.startswith('layer "found" (DetectionOutput): has no counterpart in ONNX')
+    assert "delete the layer: its bottoms are outputs then" in text
+    assert sorted(Exported(net_of(heads), tmp_path).outputs) == ["f0", "f1", "priors"]
+
+
 def test_layers_that_read_data(tmp_path):
     net = net_of(
         "layer { name: 'm' type: 'MemoryData' top: 'x' top: 'l' memory_data_param { batch_size: 1 channels: 2 "
