@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: fed59ab795419ba6e4f4d46548f8a40181fe8188116515c6a36565820ee379c3
+# sha256 of proto/caffe.proto: e579dcbe70991420c54ed7200b69ac4e30004201244ce072d81d9cd98b9bf82d
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

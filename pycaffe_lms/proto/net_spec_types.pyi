@@ -454,7 +454,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         detection_evaluate_param: Fields | pb.DetectionEvaluateParameter = ...,
     ) -> Made:
-        r"""Which of the found objects are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
+        r"""Which detections are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
     def DetectionOutput(
         self,
         *bottoms: Top,
@@ -484,7 +484,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         detection_output_param: Fields | pb.DetectionOutputParameter = ...,
     ) -> Made:
-        r"""The objects that are found, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture; not cut to it."""
+        r"""Detections, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture; not cut to it."""
     def Dropout(
         self,
         *bottoms: Top,
@@ -1043,7 +1043,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         multibox_loss_param: Fields | pb.MultiBoxLossParameter = ...,
     ) -> Made:
-        r"""(loc_weight * the loss of places + the loss of classes) / Z, over default boxes that are matched with true ones, and boxes of the background."""
+        r"""(loc_weight * the loss of locations + the loss of classes) / Z, over default boxes that are matched with ground-truth boxes, and boxes of the background."""
     def MultinomialLogisticLoss(
         self,
         *bottoms: Top,

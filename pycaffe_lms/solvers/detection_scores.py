@@ -80,7 +80,7 @@ class DetectionScores:
 
 
 def average_precision(scores: HostArray, right: HostArray, true: int, version: str) -> float:
-    """Return the average precision of found objects of one class; 0 without true boxes.
+    """Return the average precision of detections of one class; 0 without ground-truth boxes.
 
     Ranked by score, the first i objects have a precision (share of right ones) and a recall (right ones of all `true`
     boxes). 11point: the mean of the largest precisions at recalls of 0, 0.1, ..., 1 at least (VOC 2007). Integral: the

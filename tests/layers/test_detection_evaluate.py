@@ -13,7 +13,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from .cases import Case
 from .harness import LayerBench
 
-# Facts of weiliu89/caffe, test_detection_evaluate_layer.cpp: true boxes of two images, and found ones.
+# Facts of weiliu89/caffe, test_detection_evaluate_layer.cpp: ground-truth boxes of two images, and found ones.
 TRUTH = [
     [0, 1, 0, 0.1, 0.1, 0.3, 0.3, 0],
     [0, 1, 0, 0.6, 0.6, 0.8, 0.8, 1],
@@ -71,7 +71,7 @@ def test_rows_of_the_forks_test():
         [1, 2, 0.8, 0, 1],
         [1, 2, 0.1, 1, 0],
         [1, 3, 0.2, 0, 1],
-        [2, 1, 0.2, 0, 1],  # an image without true boxes
+        [2, 1, 0.2, 0, 1],  # an image without ground-truth boxes
     ]
 
 
@@ -120,7 +120,7 @@ def test_the_next_image_has_the_next_size(tmp_path):
 
 
 def test_resizing_is_undone(tmp_path):
-    """The picture of 200 x 100 lies in the middle half of a square, so that a wrong place beside it is cut off."""
+    """The picture of 200 x 100 lies in the middle half of a square, so that a wrong location beside it is cut off."""
     sizes = tmp_path / "sizes.txt"
     sizes.write_text("a 100 200\n")
     truth, found = [[0, 1, 0, 0.1, 0.3, 0.5, 0.5, 0]], [[0, 1, 0.9, 0.1, 0.1, 0.5, 0.5]]
@@ -143,7 +143,7 @@ def test_wrong_values_and_shapes():
         rows(found=[[0, 0, 0.3, 0.1, 0.0, 0.4, 0.3]])
     with pytest.raises(DataError, match='blob "b1": a box is of class 0'):
         rows(truth=[[0] * 8])
-    with pytest.raises(ShapeError, match=r"give true boxes \(1, 1, rows, 8\)"):
+    with pytest.raises(ShapeError, match=r"give ground-truth boxes \(1, 1, rows, 8\)"):
         LayerBench("DetectionEvaluate", "detection_evaluate_param { num_classes: 2 }", (SHAPES[0], (1, 1, 4, 7)))
     with pytest.raises(DataError, match=r"(?s)none\.txt.*cannot be read.*correct name_size_file"):
         rows("name_size_file: '/nowhere/none.txt'")

@@ -19,14 +19,14 @@ from .harness import LayerBench
 from .ssd_loops import detections
 
 
-def inputs(n, p, c, places=1, seed=0):
-    """Places, scores (a softmax) and default boxes, by a formula."""
+def inputs(n, p, c, locations=1, seed=0):
+    """Locations, scores (a softmax) and default boxes, by a formula."""
     k = np.arange(1, 1 + p)[:, None]
     centre, size = 0.5 + 0.35 * np.sin(k * [1.7, 2.3] + seed), 0.18 + 0.1 * np.sin(k * [3.1, 0.7] + seed)
     priors = [np.concatenate([centre - size, centre + size], axis=1), np.tile([0.1, 0.1, 0.2, 0.2], (p, 1))]
     scores = np.exp(2 * np.sin(np.arange(n * p * c) * 2.9 + seed)).reshape(n, p, c)
     conf = (scores / scores.sum(axis=-1, keepdims=True)).reshape(n, p * c)
-    loc = np.sin(np.arange(n * p * places * 4) * 1.3 + seed).reshape(n, p * places * 4)
+    loc = np.sin(np.arange(n * p * locations * 4) * 1.3 + seed).reshape(n, p * locations * 4)
     return [loc, conf, np.stack(priors).reshape(1, 2, -1)]
 
 
@@ -62,7 +62,7 @@ HOST_CASES = [
     ),
 ]
 
-# cv2.dnn of opencv-python-headless 4.14.0 (readNetFromCaffe), inputs(2, 16, 3, places) in float32. Its rows come by
+# cv2.dnn of opencv-python-headless 4.14.0 (readNetFromCaffe), inputs(2, 16, 3, locations) in float32. Its rows come by
 # score, then zeros; here by image, class, score.
 OPENCV = {
     "center": [
@@ -120,7 +120,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPENCV)
 def test_opencvs_rows(name):
-    blobs = [b.astype(np.float32) for b in inputs(2, 16, 3, places=3 if name == "own" else 1)]
+    blobs = [b.astype(np.float32) for b in inputs(2, 16, 3, locations=3 if name == "own" else 1)]
     found = detect(blobs, f"num_classes: 3 {OPTIONS[name]}", np.float32)
     np.testing.assert_allclose(found, np.array(OPENCV[name]), rtol=0, atol=1e-6)
 
@@ -142,7 +142,7 @@ def test_opencvs_rows(name):
 )
 def test_rows_by_loops(code, text, options):
     for seed in range(3):
-        blobs = inputs(2, 20, 3, places=1 if options.get("shared", True) else 3, seed=seed)
+        blobs = inputs(2, 20, 3, locations=1 if options.get("shared", True) else 3, seed=seed)
         found = detect(blobs, f"num_classes: 3 code_type: {code} {text}")
         expected = detections(*blobs, classes=3, code=code, **{"threshold": 0.300000012, **options})
         if not len(expected):
@@ -257,7 +257,7 @@ def test_shapes_refused():
     with pytest.raises(ShapeError, match='blob "b1".*24 numbers per image, but 8 default boxes have 32 scores, 4 each'):
         detect(blobs, "num_classes: 4")
     with pytest.raises(
-        ShapeError, match='blob "b0".*32 numbers per image, but 8 default boxes have 96 places, 12 each'
+        ShapeError, match='blob "b0".*32 numbers per image, but 8 default boxes have 96 locations, 12 each'
     ):
         detect(blobs, "num_classes: 3 share_location: false")
     with pytest.raises(ShapeError, match='blob "b2".*has shape'):

@@ -29,7 +29,7 @@ OWN = ((N, P * C * 4, 1, 1), *SHAPES[1:])
 
 
 def bottoms(rng, shapes):
-    """Default boxes around the true ones, some beyond the picture; the second image has no true box."""
+    """Default boxes around the true ones, some beyond the picture; the second image has no ground-truth box."""
     centre, size = rng.uniform(0.1, 0.9, (P, 2)), rng.uniform(0.2, 0.45, (P, 2)) / 2
     variances = rng.uniform(0.1, 0.3, (P, 4))
     priors = np.stack([np.concatenate([centre - size, centre + size], axis=1), variances]).reshape(1, 2, -1)
@@ -163,7 +163,7 @@ def test_refinedet_by_loops(text, options):
 
 
 def test_refinedets_first_step_knows_objects_only():
-    """With objectness_score and two classes every true box is an object; without it, another class is an error."""
+    """With objectness_score and two classes every ground-truth box is of class 1; else another class is an error."""
     shapes = (SHAPES[0], (N, P * 2), *SHAPES[2:])
     blobs = bottoms(np.random.default_rng(1), shapes)
     (loss,) = case("objectness_score: 0.01", shapes=shapes, classes=2).bench().forward(blobs)
@@ -201,14 +201,14 @@ def test_without_objects():
 
 def test_propagate_down_leaves_a_loss_out():
     blobs = bottoms(np.random.default_rng(0), SHAPES)
-    both, places, classes = (
+    both, locations, classes = (
         case("", more=more).bench().forward(blobs)[0]
         for more in (
             "",
             *(f"propagate_down: {a} propagate_down: {b}" for a, b in (("true", "false"), ("false", "true"))),
         )
     )
-    assert places > 0 and classes > 0 and both == pytest.approx(places + classes)
+    assert locations > 0 and classes > 0 and both == pytest.approx(locations + classes)
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_refused(text, message):
 @pytest.mark.parametrize(
     ("at", "shape", "message"),
     [
-        (0, (N, 5), "has 5 numbers per image, but 14 default boxes have 56 places, 4 each"),
+        (0, (N, 5), "has 5 numbers per image, but 14 default boxes have 56 locations, 4 each"),
         (1, (N, 5), "have 42 scores, 3 each"),
         (1, (N + 1, P * C), "has 4 images, but bottom 0 has 3"),
         (2, (1, 1, P * 4), "has shape"),
-        (3, (1, 1, 2, 7), "give true boxes"),
+        (3, (1, 1, 2, 7), "give ground-truth boxes"),
     ],
 )
 def test_shapes_refused(at, shape, message):
@@ -247,8 +247,8 @@ def test_shapes_refused(at, shape, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0, 0, 0, 0.2, 0.2, 0.5, 0.5, 0], "a true box of image 0 has class 0, which is the background"),
-        ([1, 3, 0, 0.2, 0.2, 0.5, 0.5, 0], "a true box of image 1 has class 3, which is none of 3"),
+        ([0, 0, 0, 0.2, 0.2, 0.5, 0.5, 0], "a ground-truth box of image 0 has class 0, which is the background"),
+        ([1, 3, 0, 0.2, 0.2, 0.5, 0.5, 0], "a ground-truth box of image 1 has class 3, which is none of 3"),
     ],
 )
 def test_wrong_true_boxes(row, message):
@@ -277,9 +277,9 @@ layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
 layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 layer { name: "prior" type: "PriorBox" bottom: "conv" bottom: "data" top: "prior"
   prior_box_param { min_size: 4 aspect_ratio: 2 variance: 0.1 } }
-layer { name: "places" type: "Convolution" bottom: "conv" top: "places"
+layer { name: "locations" type: "Convolution" bottom: "conv" top: "locations"
   convolution_param { num_output: 12 kernel_size: 1 weight_filler { type: "xavier" } } }
-layer { name: "p1" type: "Permute" bottom: "places" top: "p1" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "p1" type: "Permute" bottom: "locations" top: "p1" permute_param { order: 0 order: 2 order: 3 order: 1 } }
 layer { name: "p2" type: "Flatten" bottom: "p1" top: "p2" }
 layer { name: "scores" type: "Convolution" bottom: "conv" top: "scores"
   convolution_param { num_output: 9 kernel_size: 1 weight_filler { type: "xavier" } } }

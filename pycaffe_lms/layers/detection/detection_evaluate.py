@@ -1,4 +1,4 @@
-"""DetectionEvaluate: which of the found objects are right."""
+"""DetectionEvaluate: which of the detections are right."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .saved import sizes_of
 
 @register_layer("DetectionEvaluate")
 class DetectionEvaluateLayer(Layer):
-    """Which of the found objects are right, for a solver with eval_type: "detection", which makes mean average
-    precisions of them.
+    """Which detections are right, for a solver with eval_type: "detection", which makes mean average precisions of
+    them.
 
-    Bottom 0: found objects, (1, 1, K, 7), of DetectionOutput. Bottom 1: true boxes, (1, 1, G, 8), rows of (image,
+    Bottom 0: detections, (1, 1, K, 7), of DetectionOutput. Bottom 1: ground-truth boxes, (1, 1, G, 8), rows of (image,
     class, instance, xmin, ymin, xmax, ymax, difficult); rows of image -1 do not count.
     Top 0: (1, 1, R, 5), R known after forward only. First, for every class but background_label_id, (-1, class, number
-    of true boxes, -1, -1), without evaluate_difficult_gt not counting difficult ones. Then a row for each found object,
-    by image, class, score: (image, class, score, right, wrong), the latter two 0 or 1.
-    Right is an object whose largest overlap, with a true box of its class, is overlap_threshold or more, if no object
-    of higher score has the same box. Without evaluate_difficult_gt it is neither right nor wrong where that box is
+    of ground-truth boxes, -1, -1), without evaluate_difficult_gt not counting difficult ones. Then a row for each
+    detection, by image, class, score: (image, class, score, right, wrong), the latter two 0 or 1.
+    Right is a detection whose largest overlap, with a ground-truth box of its class, is overlap_threshold or more, if
+    none of higher score has the same box. Without evaluate_difficult_gt it is neither right nor wrong where that box is
     difficult.
     Boxes are fractions of the picture; with name_size_file, whose lines are a name, a height and a width, they are
     compared in pixels of that size, counting both ends in. The next line is taken for every image that has rows in
@@ -42,7 +42,7 @@ class DetectionEvaluateLayer(Layer):
         no_backward=None,
         backward_reads=Reads.NONE,
         ignores_force_backward=frozenset({0, 1}),
-        tests_alone=True,  # objects of all batches are ranked together
+        tests_alone=True,  # detections of all batches are ranked together
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -57,7 +57,7 @@ class DetectionEvaluateLayer(Layer):
         self._rows = len(self._named)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        for i, (what, width) in enumerate((("found objects", 7), ("true boxes", 8))):
+        for i, (what, width) in enumerate((("detections", 7), ("ground-truth boxes", 8))):
             shape = tuple(bottom_shapes[i])
             if len(shape) != 4 or shape[:2] != (1, 1) or shape[3] != width:
                 raise self.shape_error(f"has shape {shape}", bottom=i, fix=f"give {what} (1, 1, rows, {width})")
@@ -87,7 +87,7 @@ class DetectionEvaluateLayer(Layer):
             self._next = (self._next + len(images)) % len(self._sizes)
 
     def _counts(self, truth: HostArray) -> HostArray:
-        """Return the rows with the number of true boxes of each class."""
+        """Return the rows with the number of ground-truth boxes of each class."""
         counted = truth if self.options.evaluate_difficult_gt else truth[truth[:, 7] == 0]
         rows = np.full((len(self._named), 5), -1, self.dtype)
         rows[:, 1] = self._named
@@ -95,7 +95,7 @@ class DetectionEvaluateLayer(Layer):
         return rows
 
     def _of_image(self, image: int, found: HostArray, truth: Truth, line: int) -> HostArray:
-        """Return the rows of the objects that were found in an image, whose size is in this line."""
+        """Return the rows of the detections in an image, whose size is in this line."""
         parts = [np.empty((0, 5), self.dtype)]
         for label in np.unique(found[found[:, 1] >= 0, 1]):
             own = found[found[:, 1] == label]

@@ -1,4 +1,4 @@
-"""DetectionOutput: the objects that SSD's predictions mean."""
+"""DetectionOutput: detections from SSD's predictions."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _log = logging.getLogger(__name__)
 
 @register_layer("DetectionOutput")
 class DetectionOutputLayer(Layer):
-    """The objects that are found, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions
-    of the picture; not cut to it.
+    """Detections, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture;
+    not cut to it.
 
-    For P default boxes and C = num_classes classes: bottom 0: predicted places, (N, P * 4), or without share_location
-    (N, P * C * 4). Bottom 1: scores, (N, P * C). Bottom 2: the default boxes with their variances, (1, 2, P * 4), of
-    PriorBox. A fourth bottom alone, without objectness_score, is not read (the fork draws on it). Bottoms of scores and
-    places may have further axes of length 1.
-    Top 0: (1, 1, K, 7). K is known after forward only: the number of objects, or if there is none N, one row
-    (image, -1, -1, -1, -1, -1, -1) each. It is 1 before the first forward. Rows are sorted by image, class, score.
+    For P default boxes and C = num_classes classes: bottom 0: predicted locations, (N, P * 4), or without
+    share_location (N, P * C * 4). Bottom 1: scores, (N, P * C). Bottom 2: the default boxes with their variances, (1,
+    2, P * 4), of PriorBox. A fourth bottom alone, without objectness_score, is not read (the fork draws on it). Bottoms
+    of scores and locations may have further axes of length 1.
+    Top 0: (1, 1, K, 7). K is known after forward only: the number of detections, or if there is none N, one row (image,
+    -1, -1, -1, -1, -1, -1) each. It is 1 before the first forward. Where it changes, the net takes memory anew. Rows
+    are sorted by image, class, score.
     For each class but background_label_id: the boxes with scores above confidence_threshold, of these the top_k best,
     of these the ones that overlap no better one that remains by more than nms_threshold; then the keep_top_k best of
     all classes. With eta below 1 a threshold above 0.5 is multiplied by it after every box that remains. Among equal
-    scores the first default box, and the first class, is best (in the fork that is undefined).
-    code_type is how places are coded: CORNER: offsets of the corners; CENTER_SIZE: of the centre in sizes of the
-    default box, and logarithms of the ratios of sizes; CORNER_SIZE: of the corners, in these sizes; all of them are
-    multiplied by the variances unless variance_encoded_in_target.
+    scores the first default box, and the first class, is best (in the fork that is undefined). code_type is how
+    locations are coded: CORNER: offsets of the corners; CENTER_SIZE: of the centre in sizes of the default box, and
+    logarithms of the ratios of sizes; CORNER_SIZE: of the corners, in these sizes; all of them are multiplied by the
+    variances unless variance_encoded_in_target.
     RefineDet: bottom 3: scores of background and object, (N, P * 2); a box whose latter score is below objectness_score
-    is of class 0, with score 1. Bottom 4: predicted places, (N, P * 4), of the boxes that serve as default boxes.
+    is of class 0, with score 1. Bottom 4: predicted locations, (N, P * 4), of the boxes that serve as default boxes.
     save_output_param: see `SavedDetections`. visualize has no effect, with a warning. Runs on the host. No gradient.
     Raises: LayerParamError for num_classes, a threshold or eta out of range; ShapeError for bottoms that do not belong
     together; DataError for files of save_output_param.
@@ -62,7 +63,7 @@ class DetectionOutputLayer(Layer):
             raise self.error("nms_threshold is below 0", fix="give a share, such as 0.45")
         if not 0 < p.nms_param.eta <= 1:
             raise self.error(f"eta is {p.nms_param.eta:g}", fix="give a factor above 0, and at most 1")
-        self.places = 1 if p.share_location else self.classes
+        self.locations = 1 if p.share_location else self.classes
         self.top_k = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
         self.least = p.confidence_threshold if p.HasField("confidence_threshold") else float(np.finfo(np.float32).min)
         self._rows = 1
@@ -78,7 +79,7 @@ class DetectionOutputLayer(Layer):
             self.declares = replace(self.declares, tests_alone=True)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        check_predictions(self, bottom_shapes, self.places, self.classes)
+        check_predictions(self, bottom_shapes, self.locations, self.classes)
         check_refinement(self, bottom_shapes, self._refined)
         return [(1, 1, self._rows, 7)]
 
@@ -106,20 +107,20 @@ class DetectionOutputLayer(Layer):
 
     def _found(
         self,
-        places: HostArray,
+        locations: HostArray,
         scores: HostArray,
         defaults: HostArray,
         objectness: HostArray | None = None,
         refinement: HostArray | None = None,
     ) -> HostArray:
         """Return the rows of all images, (K, 7)."""
-        images, p = len(places), self.options
+        images, p = len(locations), self.options
         priors, variances = priors_of(defaults)
         scale = np.ones_like(variances) if p.variance_encoded_in_target else variances
-        predicted = places.reshape(images, len(priors), self.places, 4).transpose(0, 2, 1, 3)
+        predicted = locations.reshape(images, len(priors), self.locations, 4).transpose(0, 2, 1, 3)
         if refinement is not None:
             priors = decode(p.code_type, priors, scale, refinement.reshape(images, 1, len(priors), 4))
-        boxes = decode(p.code_type, priors, scale, predicted)  # (N, places, P, 4)
+        boxes = decode(p.code_type, priors, scale, predicted)  # (N, locations, P, 4)
         by_class = scores.reshape(images, boxes.shape[2], self.classes).transpose(0, 2, 1)
         if objectness is not None:
             background = objectness.reshape(images, -1, 2)[..., 1] < p.objectness_score
@@ -129,7 +130,7 @@ class DetectionOutputLayer(Layer):
         return np.concatenate(found) if found else np.empty((0, 7), self.dtype)
 
     def _of_image(self, image: int, boxes: HostArray, scores: HostArray) -> HostArray:
-        """Return the rows of one image from boxes (places, P, 4) and scores (C, P)."""
+        """Return the rows of one image from boxes (locations, P, 4) and scores (C, P)."""
         p, parts = self.options, [np.empty((0, 7), self.dtype)]
         for label in range(self.classes):
             if label == p.background_label_id:
@@ -171,7 +172,8 @@ def check_classes(layer: Layer, classes: int, message: str) -> int:
 
 
 def check_refinement(layer: Layer, bottom_shapes: Shapes, bottoms: range) -> None:
-    """Raise ShapeError unless these bottoms hold what refines default boxes: scores (N, P * 2), places (N, P * 4)."""
+    """Raise ShapeError unless these bottoms hold what refines default boxes: scores (N, P * 2), locations (N, P *
+    4)."""
     images, boxes = bottom_shapes[0][0], count(bottom_shapes[2], 2) // 4
     for i, each in zip(bottoms, (2, 4), strict=False):
         shape = tuple(bottom_shapes[i])
@@ -179,14 +181,14 @@ def check_refinement(layer: Layer, bottom_shapes: Shapes, bottoms: range) -> Non
             raise layer.shape_error(f"has shape {shape}", bottom=i, fix=f"give a blob ({images}, {boxes * each})")
 
 
-def check_predictions(layer: Layer, bottom_shapes: Shapes, places: int, classes: int) -> tuple[int, int]:
-    """Return (N, P) of bottoms with places (N, P * places * 4), scores (N, P * classes) and default boxes
+def check_predictions(layer: Layer, bottom_shapes: Shapes, locations: int, classes: int) -> tuple[int, int]:
+    """Return (N, P) of bottoms with locations (N, P * locations * 4), scores (N, P * classes) and default boxes
     (1, 2, P * 4). Raises ShapeError."""
     priors = tuple(bottom_shapes[2])
     if len(priors) < 3 or priors[1] != 2 or count(priors, 2) % 4:
         raise layer.shape_error(f"has shape {priors}", bottom=2, fix="give default boxes (1, 2, P * 4), of PriorBox")
     boxes = count(priors, 2) // 4
-    for i, (what, each) in enumerate((("places", places * 4), ("scores", classes))):
+    for i, (what, each) in enumerate((("locations", locations * 4), ("scores", classes))):
         shape = tuple(bottom_shapes[i])
         layer.check_axes(shape, 2, bottom=i)
         if count(shape, 1) != boxes * each:

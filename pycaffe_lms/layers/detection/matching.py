@@ -1,4 +1,4 @@
-"""Which default boxes belong to which true boxes, and which of the others are examples of the background, as in SSD.
+"""Which default boxes match which ground-truth boxes, and which others are examples of the background, as in SSD.
 
 Source: weiliu89/caffe (SSD), src/caffe/util/bbox_util.cpp (MatchBBox, MineHardExamples: definitions).
 """
@@ -22,7 +22,7 @@ _SMALLEST = 1e-5  # a smaller area is no box
 
 @dataclass(frozen=True)
 class Truth:
-    """The true boxes of one image: labels (G,), of whole numbers, boxes (G, 4), difficult (G,) of bool."""
+    """The ground-truth boxes of one image: labels (G,), of whole numbers, boxes (G, 4), difficult (G,) of bool."""
 
     labels: HostArray
     boxes: HostArray
@@ -33,7 +33,8 @@ class Truth:
 
 
 def truth_of(rows: HostArray, images: int, use_difficult: bool = True) -> list[Truth]:
-    """Return the true boxes of every image from rows (image, label, instance, xmin, ymin, xmax, ymax, difficult).
+    """Return the ground-truth boxes of every image from rows (image, label, instance, xmin, ymin, xmax, ymax,
+    difficult).
 
     Rows of image -1 fill a batch without objects.
     """
@@ -46,11 +47,11 @@ def truth_of(rows: HostArray, images: int, use_difficult: bool = True) -> list[T
 
 
 def match(boxes: HostArray, truth: HostArray, p: caffe_pb2.MultiBoxLossParameter) -> tuple[HostArray, HostArray]:
-    """Return for each of the boxes (P, 4) the true box (G, 4) that it is matched with, and their overlap: (P,) each.
+    """Return for each of the boxes (P, 4) its match among the ground-truth boxes (G, 4), and their overlap: (P,) each.
 
-    -1: none, then the overlap is the largest with any; -2: ignored. First every true box gets the box that overlaps it
-    most, best pairs first; with PER_PREDICTION the boxes left get the true box that they overlap most, if by
-    overlap_threshold at least.
+    -1: none, then the overlap is the largest with any; -2: ignored. First every ground-truth box gets the box that
+    overlaps it most, best pairs first; with PER_PREDICTION the boxes left get the ground-truth box that they overlap
+    most, if by overlap_threshold at least.
     """
     found = np.full(len(boxes), -1, np.int64)
     largest = np.zeros(len(boxes), boxes.dtype)
@@ -87,8 +88,8 @@ def mine(
 ) -> HostArray:
     """Return which boxes (P,) of an image are chosen as examples, given matches and overlaps as `match` returns them.
 
-    MAX_NEGATIVE: of the boxes without a match that overlap a true one by less than neg_overlap, those with the largest
-    losses (P,), at most neg_pos_ratio for each match; chosen are negatives only. HARD_EXAMPLE: of all boxes the
+    MAX_NEGATIVE: of the boxes without a match that overlap a ground-truth box by less than neg_overlap, those with the
+    largest losses (P,), at most neg_pos_ratio for each match; chosen are negatives only. HARD_EXAMPLE: of all boxes the
     sample_size ones with the largest losses. With nms_param, boxes (P, 4) that overlap one of larger loss are left out
     before. objects: (P,) of bool, which boxes can be chosen.
     """

@@ -23,41 +23,42 @@ _FLT_MIN = float(np.finfo(np.float32).tiny)  # the least probability, as in Soft
 
 @register_layer("MultiBoxLoss")
 class MultiBoxLossLayer(LossLayer):
-    """(loc_weight * the loss of places + the loss of classes) / Z, over default boxes that are matched with true ones,
-    and boxes of the background.
+    """(loc_weight * the loss of locations + the loss of classes) / Z, over default boxes that are matched with
+    ground-truth boxes, and boxes of the background.
 
-    For P default boxes and C = num_classes classes: bottom 0: predicted places, (N, P * 4), or without share_location
-    (N, P * C * 4). Bottom 1: scores before softmax or sigmoid, (N, P * C). Bottom 2: default boxes and variances,
-    (1, 2, P * 4), of PriorBox. Bottom 3: true boxes, rows of (image, class, instance, xmin, ymin, xmax, ymax,
-    difficult), (1, 1, G, 8); rows of image -1 and, without use_difficult_gt, difficult ones do not count.
+    For P default boxes and C = num_classes classes: bottom 0: predicted locations, (N, P * 4), or without
+    share_location (N, P * C * 4). Bottom 1: scores before softmax or sigmoid, (N, P * C). Bottom 2: default boxes and
+    variances, (1, 2, P * 4), of PriorBox. Bottom 3: ground-truth boxes, rows of (image, class, instance, xmin, ymin,
+    xmax, ymax, difficult), (1, 1, G, 8); rows of image -1 and, without use_difficult_gt, difficult ones do not count.
     Bottoms 0 and 1 may have further axes of length 1. Top 0: one number.
-    A true box is matched with the default box (without use_prior_for_matching: the predicted box) that overlaps it
-    most. With match_type PER_PREDICTION a box left over is matched with the true box it overlaps most, if by
+    A ground-truth box is matched with the default box (without use_prior_for_matching: the predicted box) that overlaps
+    it most. With match_type PER_PREDICTION a box left over is matched with the ground-truth box it overlaps most, if by
     overlap_threshold at least. ignore_cross_boundary_bbox: boxes that leave the picture match nothing and are no
-    negatives. Without share_location a box is matched in the class of its true box; use_prior_for_matching: false
-    matches the predicted boxes of each class with the true ones of that class.
-    Places: of every match, the distance from the true box as code_type codes it (see DetectionOutput; without
-    encode_variance_in_target divided by the variances), SmoothL1 or half the squares (L2), summed. With
+    negatives. Without share_location a box is matched in the class of its ground-truth box; use_prior_for_matching:
+    false matches the predicted boxes of each class with the ground-truth boxes of that class.
+    Locations: of every match, the distance from the ground-truth box as code_type codes it (see DetectionOutput;
+    without encode_variance_in_target divided by the variances), SmoothL1 or half the squares (L2), summed. With
     encode_variance_in_target predictions and targets are divided by the variances afterwards. bp_inside: not of
     coordinates in which the default box (predicted box) is outside of the picture.
     Classes: SOFTMAX: minus the logarithm of the probability of the true class, or of the background. LOGISTIC: C
     cross-entropies, each against 1 in the box's class and 0 in the others. With mining_type NONE over all boxes;
     LOGISTIC then wants 0 in every class of boxes without a match. map_object_to_agnostic: one class follows the
-    background; all true boxes are of it.
-    MAX_NEGATIVE: over matches, and boxes without match that overlap true ones by less than neg_overlap: in each image
-    the neg_pos_ratio * matches with the largest losses of classes. HARD_EXAMPLE: in each image over the sample_size
-    boxes with the largest losses of classes and places; matches beyond these do not count. With nms_param boxes that
-    overlap one of larger loss are left out before, predicted boxes or (use_prior_for_nms) default boxes. An image
-    without true boxes does not count, unless mining_type is NONE. Boxes without area match nothing.
+    background; all ground-truth boxes are of it.
+    MAX_NEGATIVE: over matches, and boxes without match that overlap ground-truth boxes by less than neg_overlap: in
+    each image the neg_pos_ratio * matches with the largest losses of classes. HARD_EXAMPLE: in each image over the
+    sample_size boxes with the largest losses of classes and locations; matches beyond these do not count. With
+    nms_param boxes that overlap one of larger loss are left out before, predicted boxes or (use_prior_for_nms) default
+    boxes. An image without ground-truth boxes does not count, unless mining_type is NONE. Boxes without area match
+    nothing.
     Z, by loss_param.normalization: VALID (the default): matches; FULL: N * P; BATCH_SIZE: N; NONE: 1; never below 1.
     With `propagate_down: false` for bottom 0 or 1 its loss does not count.
     RefineDet: bottom 4: scores of background and object, (N, P * 2); a box whose latter score is below objectness_score
-    is not chosen as an example. Bottom 5: predicted places, (N, P * 4), of the boxes that serve as default boxes.
-    Neither gets a gradient: write propagate_down: false for them. With objectness_score and num_classes: 2 all true
-    boxes are of class 1.
+    is not chosen as an example. Bottom 5: predicted locations, (N, P * 4), of the boxes that serve as default boxes.
+    Neither gets a gradient: write propagate_down: false for them. With objectness_score and num_classes: 2 all
+    ground-truth boxes are of class 1.
     Backward reads no data: forward saves the gradients. Runs on the host.
     Raises: LayerParamError for num_classes and fields that contradict each other; ShapeError for bottoms that do not
-    belong together; DataError for true boxes of a class out of range.
+    belong together; DataError for ground-truth boxes of a class out of range.
     Source: weiliu89/caffe (SSD) and sfzhang15/RefineDet, src/caffe/layers/multibox_loss_layer.cpp.
     """
 
@@ -98,31 +99,31 @@ class MultiBoxLossLayer(LossLayer):
             )
         if p.mining_type == _Param.HARD_EXAMPLE and p.sample_size < 1:
             raise self.error(f"sample_size is {p.sample_size}", fix="give the number of examples of an image")
-        self.places = 1 if p.share_location else self.classes
+        self.locations = 1 if p.share_location else self.classes
         self.read_normalization(VALID)
         counted = [*self.param.propagate_down, True, True][:2] if self.param.propagate_down else [True, True]
-        self.counts_places, self.counts_classes = counted
+        self.counts_locations, self.counts_classes = counted
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        check_predictions(self, bottom_shapes, self.places, self.classes)
+        check_predictions(self, bottom_shapes, self.locations, self.classes)
         truth = tuple(bottom_shapes[3])
         if len(truth) != 4 or truth[:2] != (1, 1) or truth[3] != 8:
-            raise self.shape_error(f"has shape {truth}", bottom=3, fix="give true boxes (1, 1, G, 8)")
+            raise self.shape_error(f"has shape {truth}", bottom=3, fix="give ground-truth boxes (1, 1, G, 8)")
         check_refinement(self, bottom_shapes, range(4, len(bottom_shapes)))
         return [()]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self.scratch("places", bottom_shapes[0], lives=Lives.SAVED)
+        self.scratch("locations", bottom_shapes[0], lives=Lives.SAVED)
         self.scratch("classes", bottom_shapes[1], lives=Lives.SAVED)
 
     def forward(self, io: Pass) -> None:
-        places, scores = io.bottom[0], io.bottom[1]
-        p, images = self.options, len(places)
+        locations, scores = io.bottom[0], io.bottom[1]
+        p, images = self.options, len(locations)
         truths = truth_of(io.bottom[3], images, p.use_difficult_gt)
         if self.classes == 2 and p.HasField("objectness_score"):
             truths = [replace(truth, labels=np.minimum(truth.labels, 1)) for truth in truths]
         self._check(truths)
-        batch = _Batch(self, places, scores, io.bottom[2], truths, io.bottom[4:])
+        batch = _Batch(self, locations, scores, io.bottom[2], truths, io.bottom[4:])
         batch.match()
         batch.choose()
         matches = batch.matches
@@ -130,7 +131,7 @@ class MultiBoxLossLayer(LossLayer):
         z = max(1.0, z)
         loss = 0.0
         for counted, name, part in (
-            (self.counts_places, "places", batch.loss_of_places),
+            (self.counts_locations, "locations", batch.loss_of_locations),
             (self.counts_classes, "classes", batch.loss_of_classes),
         ):
             gradient = io.scratch.get(name)
@@ -151,14 +152,14 @@ class MultiBoxLossLayer(LossLayer):
                 label = int(labels[wrong][0])
                 what = "the background" if label == p.background_label_id else f"none of {self.classes}"
                 raise self.error(
-                    f"a true box of image {image} has class {label}, which is {what}",
+                    f"a ground-truth box of image {image} has class {label}, which is {what}",
                     kind=DataError,
                     blob=self.param.bottom[3],
                     fix="correct the data, num_classes or background_label_id",
                 )
 
     def backward(self, io: Pass) -> None:
-        for name, gradient in zip(("places", "classes"), io.bottom_diff[:2], strict=True):
+        for name, gradient in zip(("locations", "classes"), io.bottom_diff[:2], strict=True):
             if gradient is None:
                 continue
             if io.top_diff[0] is None:
@@ -171,14 +172,15 @@ class _Batch:
     """The matches of one batch, and its losses before they are divided.
 
     Attributes:
-        boxes: P. matched: (N, places, P), the number of the true box, or -1 or -2. counts: (N, P), whether the loss of
-        classes has a box.
+        boxes: P.
+        matched: (N, locations of a box, P), the number of the ground-truth box, or -1 or -2.
+        counts: (N, P), whether the loss of classes has a box.
     """
 
     def __init__(
         self,
         layer: MultiBoxLossLayer,
-        places: HostArray,
+        locations: HostArray,
         scores: HostArray,
         defaults: HostArray,
         truths: list[Truth],
@@ -189,17 +191,17 @@ class _Batch:
         ones = np.ones_like(variances)
         by_target = self._p.encode_variance_in_target
         self._scale, self._after = (ones, variances) if by_target else (variances, ones)
-        self.boxes, n = len(priors), len(places)
+        self.boxes, n = len(priors), len(locations)
         self._objects = np.ones((n, self.boxes), bool)
         if refinement:
             self._objects = refinement[0].reshape(n, self.boxes, 2)[..., 1] >= self._p.objectness_score
         if len(refinement) == 2:
             priors = decode(self._p.code_type, priors, self._scale, refinement[1].reshape(n, self.boxes, 4))
         self._priors = np.broadcast_to(priors, (n, self.boxes, 4))
-        self._places = places.reshape(n, self.boxes, layer.places, 4).transpose(0, 2, 1, 3)
+        self._locations = locations.reshape(n, self.boxes, layer.locations, 4).transpose(0, 2, 1, 3)
         self._scores = scores.reshape(n, self.boxes, layer.classes)
-        self.matched = np.full((n, layer.places, self.boxes), -1, np.int64)
-        self._overlap = np.zeros((n, self.boxes), places.dtype)
+        self.matched = np.full((n, layer.locations, self.boxes), -1, np.int64)
+        self._overlap = np.zeros((n, self.boxes), locations.dtype)
         self.counts = np.full((n, self.boxes), not layer.mining)
 
     @property
@@ -218,41 +220,41 @@ class _Batch:
         if p.share_location or p.use_prior_for_matching:
             seen = self._priors[n] if p.use_prior_for_matching else self._decoded(n)[0]
             found, self._overlap[n] = match(seen, truth.boxes, p)
-            for place in self._classes_of_places():
-                own = found if place is None else np.where(truth.labels[np.maximum(found, 0)] == place, found, -1)
-                self.matched[n, place or 0] = own
+            for location in self._classes_of_locations():
+                own = found if location is None else np.where(truth.labels[np.maximum(found, 0)] == location, found, -1)
+                self.matched[n, location or 0] = own
             return
         boxes = self._decoded(n)
-        for place in self._classes_of_places():
-            own = np.flatnonzero(truth.labels == place)
-            found, _ = match(boxes[place], truth.boxes[own], p)
-            self.matched[n, place] = np.where(found > -1, own[np.maximum(found, 0)] if len(own) else -1, found)
+        for location in self._classes_of_locations():
+            own = np.flatnonzero(truth.labels == location)
+            found, _ = match(boxes[location], truth.boxes[own], p)
+            self.matched[n, location] = np.where(found > -1, own[np.maximum(found, 0)] if len(own) else -1, found)
 
-    def _classes_of_places(self) -> list[int | None]:
-        """Return the classes that have places of their own; [None] where all share them."""
+    def _classes_of_locations(self) -> list[int | None]:
+        """Return the classes that have locations of their own; [None] where all share them."""
         if self._p.share_location:
             return [None]
         return [c for c in range(self._layer.classes) if c != self._p.background_label_id]
 
     def _decoded(self, image: int) -> HostArray:
-        return decode(self._p.code_type, self._priors[image], self._scale, self._places[image])
+        return decode(self._p.code_type, self._priors[image], self._scale, self._locations[image])
 
     def choose(self) -> None:
         """Choose the boxes that count, if the layer does."""
         p = self._p
         if not self._layer.mining:
             return
-        labels, places = self._labels(self._wanted()), np.zeros(self._overlap.shape, self._overlap.dtype)
+        labels, locations = self._labels(self._wanted()), np.zeros(self._overlap.shape, self._overlap.dtype)
         if p.mining_type == _Param.HARD_EXAMPLE:
-            places[np.nonzero(self.matched[:, 0] > -1)] = self._losses_of_places()[0].sum(axis=1)
-        for_images(lambda n: self._choose_in(n, labels[n], places[n]), len(self._truths))
+            locations[np.nonzero(self.matched[:, 0] > -1)] = self._losses_of_locations()[0].sum(axis=1)
+        for_images(lambda n: self._choose_in(n, labels[n], locations[n]), len(self._truths))
 
-    def _choose_in(self, n: int, labels: HostArray, places: HostArray) -> None:
-        """Choose boxes (P,) of image n by their classes and the losses of their places."""
+    def _choose_in(self, n: int, labels: HostArray, locations: HostArray) -> None:
+        """Choose boxes (P,) of image n by their classes and the losses of their locations."""
         p = self._p
         if not len(self._truths[n]):
             return
-        loss = self._losses_of_classes(self._scores[n], labels)[0] + places
+        loss = self._losses_of_classes(self._scores[n], labels)[0] + locations
         by_priors = p.use_prior_for_nms or not p.HasField("nms_param")
         boxes = self._priors[n] if by_priors else self._decoded(n)[0]
         found = self.matched[n, 0]
@@ -262,16 +264,16 @@ class _Batch:
             chosen &= found > -2
         self.counts[n] = chosen | (found > -1)
 
-    # -- places ------------------------------------------------------------------------------------------------------
-    def _losses_of_places(self) -> tuple[HostArray, HostArray]:
+    # -- locations ----------------------------------------------------------------------------------------------------
+    def _losses_of_locations(self) -> tuple[HostArray, HostArray]:
         """Return losses and slopes (M, 4) of all matches, by image, class, box."""
         p = self._p
-        image, place, box = np.nonzero(self.matched > -1)
+        image, location, box = np.nonzero(self.matched > -1)
         truth = np.concatenate([t.boxes for t in self._truths]) if self._truths else np.empty((0, 4))
         first = np.cumsum([0, *map(len, self._truths)])
-        wanted = truth[first[image] + self.matched[image, place, box]]
+        wanted = truth[first[image] + self.matched[image, location, box]]
         priors, scale, after = self._priors[image, box], self._scale[box], self._after[box]
-        predicted = self._places[image, place, box]
+        predicted = self._locations[image, location, box]
         distance = (predicted - encode(p.code_type, priors, scale, wanted)) / after
         slope = 1 / after
         if p.bp_inside:
@@ -285,16 +287,16 @@ class _Batch:
         far = np.abs(distance)
         return np.where(far < 1, distance * distance / 2, far - 0.5), np.clip(distance, -1, 1) * slope
 
-    def loss_of_places(self) -> tuple[float, HostArray]:
+    def loss_of_locations(self) -> tuple[float, HostArray]:
         """Return loc_weight * the sum of losses, and its gradient, in the order of bottom 0."""
-        losses, slopes = self._losses_of_places()
-        weight, gradient = self._p.loc_weight, np.zeros(self._places.shape, self._places.dtype)
+        losses, slopes = self._losses_of_locations()
+        weight, gradient = self._p.loc_weight, np.zeros(self._locations.shape, self._locations.dtype)
         gradient[np.nonzero(self.matched > -1)] = weight * slopes
         return weight * float(losses.sum(dtype=np.float64)), gradient.transpose(0, 2, 1, 3)
 
-    # -- classes -----------------------------------------------------------------------------------------------------
+    # -- classes ------------------------------------------------------------------------------------------------------
     def _wanted(self) -> HostArray:
-        """Return the class of every box by its matches, -1 for none: (N, places, P)."""
+        """Return the class of every box by its matches, -1 for none: (N, locations, P)."""
         p, wanted = self._p, np.full(self.matched.shape, -1, np.int64)
         for n, truth in enumerate(self._truths):
             if len(truth):
