@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DataError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Pass, ShapesChanged
@@ -236,6 +237,14 @@ def test_rows_are_not_found_twice_nor_shown_for_other_values(monkeypatch):
     bench.layer.forward(io)
     np.testing.assert_array_equal(io.top[0], top)
     assert len(calls) == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_a_gpus_net_has_the_same_rows(tmp_path):
+    expected = run(tmp_path)
+    for lms in (None, LMSConfig(threshold_kb=1)):
+        assert run(tmp_path, device=get_device("cuda"), lms=lms) == expected
 
 
 @pytest.mark.parametrize(

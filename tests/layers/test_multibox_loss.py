@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DataError, LayerParamError, ShapeError
 from pycaffe_lms.formats.prototxt.parser import parse_solver
@@ -309,6 +310,14 @@ def test_large_model_support_changes_no_bit():
         device = SimDevice(64 << 20, order=order, seed=5)
         assert train(device, LMSConfig(threshold_kb=1)) == plain
         assert device.bytes_in > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_large_model_support_changes_no_bit_on_a_gpu():
+    plain = train(get_device("cuda"))
+    np.testing.assert_allclose(plain[0], train(None)[0], rtol=1e-2)
+    assert train(get_device("cuda"), LMSConfig(threshold_kb=1)) == plain
 
 
 def test_it_learns():
