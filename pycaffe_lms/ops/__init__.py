@@ -21,6 +21,7 @@ FAMILIES = (
     "basic",
     "half",
     "copy_all",
+    "random",
     "update",
     "recurrent",
     *(f"activation.{n}" for n in ("bits", "dropout", "pointwise", "prelu", "relu")),

@@ -25,6 +25,10 @@ static float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 static double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static double __dmul_rn(double a, double b) { return a * b; }
+static float __fadd_rn(float a, float b) { return a + b; }
+static float __fsqrt_rn(float a) { return sqrtf(a); }
+static float __int_as_float(int bits) { float f; std::memcpy(&f, &bits, 4); return f; }
+static int __float_as_int(float f) { int bits; std::memcpy(&bits, &f, 4); return bits; }
 static double __longlong_as_double(long long bits) { double d; std::memcpy(&d, &bits, 8); return d; }
 """
 _TYPES = {int: ctypes.c_longlong, float: ctypes.c_double}

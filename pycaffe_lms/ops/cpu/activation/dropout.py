@@ -49,13 +49,13 @@ def threshold(ratio: float) -> int:
 
 def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
     seed, offset, start = (int(word) for word in key)
-    kind, keys = x.dtype.type, tuple(_keys(seed))
+    kind, keys = x.dtype.type, tuple(round_keys(seed))
     counter = map(np.uint64, (start, offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
     numbers = *counter, keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio))
     parallel(_scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), *numbers, grain=_GRAIN)
 
 
-def _keys(seed: int) -> Iterator[np.uint64]:
+def round_keys(seed: int) -> Iterator[np.uint64]:
     """Yield both words of the key of each of the ten rounds."""
     for i in range(10):
         yield np.uint64((seed & 0xFFFFFFFF) + i * _WEYL[0] & 0xFFFFFFFF)
@@ -79,7 +79,7 @@ def _scale(
     zero, bits, result = x.dtype.type(0), np.empty(BLOCK, np.uint32), np.empty(BLOCK, x.dtype)
     for block in range(first, last, BLOCK // 4):
         count = min(BLOCK // 4, last - block)
-        _draw(bits, count, start + np.uint64(block), offset_low, offset_high, keys)
+        draw_words(bits, count, start + np.uint64(block), offset_low, offset_high, keys)
         values = x[4 * block : min(4 * (block + count), x.size)]
         for j in range(values.size):
             result[j] = values[j] * (scale if np.uint64(bits[j]) >= drop else zero)
@@ -96,7 +96,7 @@ def _round(
 
 
 @kernel
-def _draw(
+def draw_words(
     bits: HostArray,
     count: int,
     start: np.uint64,
@@ -104,7 +104,11 @@ def _draw(
     offset_high: np.uint64,
     keys: tuple[np.uint64, ...],
 ) -> None:
-    """Write the words of blocks `start` to start + count to `bits`, as `philox` returns them."""
+    """Write the words of blocks `start` to start + count to `bits`, as `philox` returns them.
+
+    Args:
+        keys: see `round_keys`.
+    """
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     for j in range(count):
         b = start + np.uint64(j)
