@@ -20,7 +20,7 @@ from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.solvers.rules import RULES
 
 from ..sampling import sample
-from .nets import NETS, make_solver, train
+from .nets import _DATA, NETS, conv, head, make_solver, train
 
 ITERATIONS = 2
 
@@ -163,6 +163,21 @@ def test_more_memory_makes_a_small_net_no_slower():
         )
         found.append(nets.outcome().seconds)
     assert found[0] >= found[1] >= found[2] > 0
+
+
+@pytest.mark.parametrize("below", ["", "conv"])
+def test_statistics_are_read_again_where_a_backward_keeps_them(below, monkeypatch):
+    """BatchNorm rematerializes from its batch's statistics. Without a backward, on data that get no gradient, it keeps
+    none, and so its top is kept or copied."""
+    text = _DATA + (conv("conv", "data", 3) if below else "")
+    text += f'layer {{ name: "bn" type: "BatchNorm" bottom: "{below or "data"}" top: "bn" }}\n'
+    text += conv("c1", "bn", 6) + 'layer { name: "tanh" type: "TanH" bottom: "c1" top: "tanh" }\n'
+    net = f"norm {below}"
+    monkeypatch.setitem(NETS, net, text + conv("c2", "tanh", 6) + head("c2"))
+    solver = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, auto=True))
+    again = {step.name for step in solver.net.memory.planner.requests["train"].remats.values()}
+    assert ("again:bn" in again) == bool(below)
+    test_equal_bits_in_every_budget(net, "fast link", (0.3, 0.5, 0.7))
 
 
 @pytest.mark.parametrize(("net", "kept"), [("residual", False), ("chain", True)])

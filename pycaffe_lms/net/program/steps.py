@@ -107,6 +107,8 @@ def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     needs = None if forward.look or not forward.forward else layer.remat_needs()
     if needs is None or any(graph.values[t].whole is not None for t in node.tops):
         return None  # the top is some images of a whole: the other images would have to be rematerialized, too
+    if any(s.remat_reads and s.lives is Lives.CALL for s in layer.scratches.values()):
+        return None  # a layer without a backward does not keep what it would read
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
     shared = layer.shares_data()
