@@ -1,7 +1,8 @@
-"""Fill parameters and dummy data with first values, by Caffe's seven fillers.
+"""Fill parameters with first values, by Caffe's seven fillers.
 
 Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, and their checks.
-See also: `random.py`, the generator. The net sets the order in which parameters are filled.
+See also: `random.py`, the generator. The net sets the order in which parameters are filled. DummyData draws on the
+device what is random, with the same bounds and deviations: `layers/data/input.py`.
 Source: BVLC/caffe, include/caffe/filler.hpp.
 """
 
@@ -87,6 +88,21 @@ def fan(filler_param: FillerParameter, shape: Shape) -> np.float32:
     return np.float32(fan_out if norm == FillerParameter.FAN_OUT else fan_in)
 
 
+def xavier_bound(filler_param: FillerParameter, shape: Shape) -> float:
+    """Return the b of xavier, which draws uniformly between -b and b."""
+    return float(np.sqrt(np.float32(3) / fan(filler_param, shape)))
+
+
+def msra_std(filler_param: FillerParameter, shape: Shape) -> float:
+    """Return the standard deviation of msra, which draws normally around 0."""
+    return float(np.sqrt(np.float32(2) / fan(filler_param, shape)))
+
+
+def sparse_share(filler_param: FillerParameter, shape: Shape) -> float:
+    """Return the probability with which a gaussian filler keeps an element; the others are 0."""
+    return float(np.float32(filler_param.sparse) / np.float32(shape[0])) if filler_param.sparse >= 0 else 1.0
+
+
 def _constant(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     return np.array(filler_param.value, np.float32)
 
@@ -98,7 +114,7 @@ def _uniform(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> n
 def _gaussian(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     values = rng.gaussian(math.prod(shape), filler_param.mean, filler_param.std)
     if filler_param.sparse >= 0:
-        values *= rng.bernoulli(values.size, float(np.float32(filler_param.sparse) / np.float32(shape[0])))
+        values *= rng.bernoulli(values.size, sparse_share(filler_param, shape))
     return values.reshape(shape)
 
 
@@ -109,13 +125,12 @@ def _positive_unitball(filler_param: FillerParameter, shape: Shape, rng: CaffeRa
 
 
 def _xavier(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
-    bound = np.sqrt(np.float32(3) / fan(filler_param, shape))
+    bound = xavier_bound(filler_param, shape)
     return rng.uniform(math.prod(shape), -bound, bound).reshape(shape)
 
 
 def _msra(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
-    std = np.sqrt(np.float32(2) / fan(filler_param, shape))
-    return rng.gaussian(math.prod(shape), 0.0, float(std)).reshape(shape)
+    return rng.gaussian(math.prod(shape), 0.0, msra_std(filler_param, shape)).reshape(shape)
 
 
 def _bilinear(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Draw random numbers as Caffe does: one MT19937 stream per net, seeded in the same way.
 
-Dropout on the device uses a counter-based generator instead: `ops/*/activation/dropout.py`.
+Layers that draw in every forward use a counter-based generator on the device instead: `ops/*/random.py` (DummyData),
+`ops/*/activation/dropout.py`.
 """
 
 from __future__ import annotations
@@ -24,15 +25,6 @@ class CaffeRandom:
             seed = int.from_bytes(os.urandom(4), "little")
         self.seed = seed & 0xFFFFFFFF
         self._state = np.random.RandomState(self.seed)
-
-    @classmethod
-    def keyed(cls, seed: int, draw: int, index: int) -> CaffeRandom:
-        """Return a stream that depends on (seed, draw, index) only, so that any draw can be repeated at any time."""
-        random = cls(seed)
-        words = 2**64 - 1
-        bits = np.random.Philox(key=np.array([seed & words, 0], np.uint64), counter=[0, 0, draw & words, index & words])
-        random._state = np.random.RandomState(bits)
-        return random
 
     def raw(self, n: int) -> np.ndarray:
         """Return the next n raw draws, uint32."""

@@ -115,6 +115,21 @@ def test_data_layers_need_only_a_shape(tmp_path, capsys):
     assert code == 0 and "in data.data (24.0 KiB)" in out and "fc.param0.data (9.0 KiB)" in out
 
 
+def test_drawn_data_are_planned_on_the_device(tmp_path, capsys):
+    """With a shape in place of the file's too. What stands for layers that read data runs on the host, as they do."""
+    text = """
+    layer { name: "d" type: "DummyData" top: "data" top: "label"
+            dummy_data_param { shape { dim: 1 dim: 3 } shape { dim: 1 } data_filler { type: "gaussian" } } }
+    layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 3 } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+    """
+    path = tmp_path / "net.prototxt"
+    for told in (text, text.replace("DummyData", "MemoryData")):
+        path.write_text(told)
+        code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-steps", "-shape", "data=8,3,16,16")
+        assert code == 0 and ("in data.data (24.0 KiB)" in out) == ("MemoryData" in told)
+
+
 @pytest.mark.parametrize("shape", ["data", "data=", "data=a,b", "data=1,-3", "=1,2"])
 def test_bad_shapes(model, shape, capsys):
     assert main(["plan", "-model", model, "-lms", "1", "-shape", shape]) == 2

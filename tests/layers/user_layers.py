@@ -23,6 +23,26 @@ class Tenfold(caffe.Layer):
         bottom[0].diff[...] = 10 * top[0].diff
 
 
+class HostNumbers(caffe.Layer):
+    """Data that the host makes, as data layers do: 4 images of 3 x 12 x 12 and labels, others in every forward."""
+
+    def setup(self, bottom, top):
+        self.forwards = 0
+
+    def reshape(self, bottom, top):
+        top[0].reshape(4, 3, 12, 12)
+        top[1].reshape(4)
+
+    def forward(self, bottom, top):
+        rng = np.random.default_rng(self.forwards)
+        self.forwards += 1
+        top[0].data[...] = rng.normal(size=top[0].shape)
+        top[1].data[...] = rng.integers(0, 5, 4)
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
 class Euclidean(caffe.Layer):
     """The tutorial's loss: half the mean squared distance."""
 

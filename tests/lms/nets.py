@@ -13,6 +13,11 @@ layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param
   shape { dim: 4 dim: 3 dim: 12 dim: 12 } shape { dim: 4 }
   data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 4.99 } } }
 """
+# What _DATA makes on the device, made on the host, as by data layers that read files.
+HOST_DATA = """
+layer { name: "data" type: "Python" top: "data" top: "label"
+  python_param { module: "tests.layers.user_layers" layer: "HostNumbers" } }
+"""
 _FILL = 'weight_filler { type: "xavier" }'
 
 

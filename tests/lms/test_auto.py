@@ -180,7 +180,7 @@ def test_statistics_are_read_again_where_a_backward_keeps_them(below, monkeypatc
     test_equal_bits_in_every_budget(net, "fast link", (0.3, 0.5, 0.7))
 
 
-@pytest.mark.parametrize(("net", "kept"), [("residual", False), ("chain", True)])
+@pytest.mark.parametrize(("net", "kept"), [("residual", False), ("shared", True)])
 def test_copies_on_demand_beside_parameters_only_where_they_are_faster(net, kept, monkeypatch):
     """No set of rules is said to give a plan while parameters stay: they are managed, unless that copies more."""
     slow = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)

@@ -17,11 +17,13 @@ from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
-from .nets import make_solver, solver_text, train
+from .nets import _DATA, HOST_DATA, make_solver, solver_text, train
 
 
 def _solver(policy: str, config: LMSConfig | None, net="residual", layers=("c2",), device=None, **tuning) -> SGDSolver:
-    text = solver_text(net)
+    text = solver_text(net.removesuffix(" on the host"))
+    if net.endswith(" on the host"):
+        text = text.replace(_DATA, HOST_DATA)
     for layer in layers:
         begin = f'layer {{ name: "{layer}" '
         assert text.count(begin) == 1
@@ -118,7 +120,7 @@ def test_recompute_drops_after_the_forward_and_makes_again_before_the_backward()
 @pytest.mark.parametrize(
     "layer, net, why",
     [
-        ("data", "chain", "would not make the same values, or runs on the host"),
+        ("data", "chain on the host", "would not make the same values, or runs on the host"),
         ("pool1", "chain", 'layer "relu1" changes its top "pool1" in place'),
         ("relu1", "chain", 'runs in place on "pool1"'),
         ("loss", "chain", "is an output of the net"),

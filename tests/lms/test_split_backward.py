@@ -193,7 +193,7 @@ def test_both_steps_are_one_row_of_a_layer():
             if not plan.order[s][1] and layer_of(step.step.name) == layer
         )
         again = sum(
-            costs.remats[plan.order[s][0]]
+            costs.again[plan.order[s][0]]
             for s, step in enumerate(steps)
             if plan.order[s][1] and layer_of(step.step.name) == layer
         )

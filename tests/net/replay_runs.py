@@ -11,11 +11,11 @@ from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver, solver_class
 
-from ..lms.nets import NETS, solver_text
+from ..lms.nets import _DATA, HOST_DATA, NETS, solver_text
 
 STOCHASTIC = """
 layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {
-  shape { dim: 4 dim: 3 dim: 8 dim: 8 } shape { dim: 4 }
+  shape { dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 }
   data_filler { type: "uniform" min: 0 max: 1 } data_filler { type: "uniform" min: 0 max: 4.99 } } }
 layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param {
   pool: STOCHASTIC kernel_size: 2 stride: 2 } }
@@ -24,6 +24,8 @@ layer { name: "fc" type: "InnerProduct" bottom: "drop" top: "fc" inner_product_p
   weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
 """
+ON_HOST = NETS["residual"].replace(_DATA, HOST_DATA)
+TEXTS = {"stochastic": STOCHASTIC, "on host": ON_HOST}  # besides NETS
 
 
 def make(net, device, graph: bool, *, pack: bool = False, lms=None, **options) -> SGDSolver:

@@ -125,7 +125,7 @@ def test_memory_is_smaller_by_what_nobody_copies(monkeypatch):
     views, without_views = solver(text), copying(monkeypatch, text)
     for s in (views, without_views):
         s.step(1)
-    # channels: ta, tb, cat, cat's gradient and c's, in the backward of c
-    assert arena(without_views) == (4 + 4 + 8 + 8 + 1) * CHANNEL
-    # cat, its gradient, and b's, in the backward of tb
-    assert arena(views) == (8 + 8 + 4) * CHANNEL
+    # channels: the data, ta, tb, cat, cat's gradient and c's, in the backward of c
+    assert arena(without_views) == (3 + 4 + 4 + 8 + 8 + 1) * CHANNEL
+    # the data, cat, its gradient, and b's, in the backward of tb
+    assert arena(views) == (3 + 8 + 8 + 4) * CHANNEL

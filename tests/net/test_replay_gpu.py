@@ -42,7 +42,7 @@ def both(net, act, device, **options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, *replay_runs.TEXTS.values()], ids=[*NETS, *replay_runs.TEXTS])
 def test_graphs_change_no_bit(net, options, device):
     plain, rematerialized, programs = both(net, replay_runs.steps, device, **options)
     assert rematerialized == plain and programs

@@ -70,7 +70,7 @@ def plan_of(solver):
 
 
 @pytest.mark.parametrize("lms", CONFIGS)
-@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, *replay_runs.TEXTS.values()], ids=[*NETS, *replay_runs.TEXTS])
 def test_graphs_and_copies_change_no_bit(net, lms):
     for order, seed in ORDERS[list(CONFIGS).index(lms) % 2 :: 2]:
         solver = with_lms(net, lms, order, seed)

@@ -47,7 +47,7 @@ def check(net, act, device, lms, keys=frozenset({"train"}), **options):
 
 
 @pytest.mark.parametrize("lms", CONFIGS)
-@pytest.mark.parametrize("net", [*NETS, replay_runs.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, *replay_runs.TEXTS.values()], ids=[*NETS, *replay_runs.TEXTS])
 def test_graphs_and_copies_change_no_bit(net, lms, device):
     check(net, replay_runs.steps, device, CONFIGS[lms])
 

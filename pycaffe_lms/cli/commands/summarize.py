@@ -94,7 +94,8 @@ def _build(parsed: Parsed[NetParameter], args: argparse.Namespace) -> Net:
     phase, python = flags.PHASES[args.phase], args.python == "on"
     message = shapes.with_shapes(parsed.message, args.shape, python)
     try:
-        with only_warnings(), shapes.of_python_layers(message, args.shape, python):
+        stand_ins = shapes.of_python_layers(message, args.shape, python)
+        with only_warnings(), stand_ins, shapes.of_data_layers(parsed.message, message):
             return Net(
                 message,
                 phase,

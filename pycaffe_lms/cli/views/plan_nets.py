@@ -165,7 +165,8 @@ class Nets:
         _assume_workspace(ops_of(device), self._workspace)
         runtime = Runtime(device, lms, machine=self.machine)
         try:
-            with only_warnings(), shapes.of_python_layers(message, self._shape, self.python, sizes):
+            stand_ins = shapes.of_python_layers(message, self._shape, self.python, sizes)
+            with only_warnings(), stand_ins, shapes.of_data_layers(self.parsed.message, message):
                 net = Net(
                     message,
                     self.phase,

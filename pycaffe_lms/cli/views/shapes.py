@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ...blob import MOST_AXIS
 from ...data.transform.transformer import refuse_contradictions
 from ...errors import DataError, LayerParamError, UsageError
+from ...layers.data.input import on_host
 from ...layers.python import stand_ins
 from ...net.build.filter import filter_net
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, Phase
@@ -58,10 +59,17 @@ def of_python_layers(
     return stand_ins({t: shapes[t] for layer in message.layer for t in layer.top if t in shapes})
 
 
+def of_data_layers(original: NetParameter, message: NetParameter) -> AbstractContextManager[None]:
+    """Within: DummyData in place of a layer of another type runs on the host, where that layer reads its data."""
+    pairs = zip(original.layer, message.layer, strict=True)
+    return on_host(frozenset(new.name for old, new in pairs if old.type != new.type))
+
+
 def with_shapes(message: NetParameter, given: Sequence[str], python: bool = False) -> NetParameter:
     """Return the net with the layers that make the given tops replaced by DummyData of those shapes.
 
-    Layers keep their indices. With `python`, the code of Python layers says their shapes.
+    Layers keep their indices, and DummyData keeps its fillers. With `python`, the code of Python layers says their
+    shapes.
 
     Raises:
         LayerParamError: settings of a replaced layer contradict each other.
@@ -93,8 +101,11 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
             boxes = layer.type == "AnnotatedData" and top != layer.top[0]  # rows of boxes; of -1: there are none
             dims = shapes.get(top) or ([1, 1, _BOXES * items, 8] if boxes else [items])
             replacement.dummy_data_param.shape.add(dim=dims)
-            filler = {"type": "constant", "value": -1} if boxes else {"type": "uniform"}
-            replacement.dummy_data_param.data_filler.add(**filler)
+            if layer.type != "DummyData":
+                filler = {"type": "constant", "value": -1} if boxes else {"type": "uniform"}
+                replacement.dummy_data_param.data_filler.add(**filler)
+        if layer.type == "DummyData":
+            replacement.dummy_data_param.data_filler.extend(layer.dummy_data_param.data_filler)
         layer.CopyFrom(replacement)
     return result
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypeVar
 
-from ...arrays import HostArray
+from ...arrays import AnyArray, HostArray
 from ...errors import LayerParamError
-from ...filler import check, fill
+from ...filler import check, fill, msra_std, sparse_share, xavier_bound
 from ...proto import caffe_pb2
 from ...random import CaffeRandom
-from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shape, Shapes, at_least, count, exactly
+from ..base import Declaration, Layer, Needs, Ops, Pass, Reads, Runs, Shape, Shapes, at_least, count, exactly
+from ..mixins import RandomLayer
 from ..registry import register_layer
 
 
@@ -47,25 +51,37 @@ class InputLayer(Layer):
 
 
 _V = TypeVar("_V")
+_STREAM = 1 << 40  # blocks of random numbers between the beginnings of two streams
+_on_host: ContextVar[frozenset[str]] = ContextVar("on_host", default=frozenset())
+
+
+@contextmanager
+def on_host(layers: frozenset[str]) -> Iterator[None]:
+    """Build nets that will not run in this context: DummyData layers of these names stand for layers on the host."""
+    token = _on_host.set(_on_host.get() | layers)
+    try:
+        yield
+    finally:
+        _on_host.reset(token)
 
 
 @register_layer("DummyData")
-class DummyDataLayer(Layer):
-    """Tops filled by dummy_data_param.data_filler: once by a constant filler, by others anew in every forward.
+class DummyDataLayer(RandomLayer):
+    """Tops filled by dummy_data_param.data_filler: once by a constant or bilinear filler, by others anew in every
+    forward, on the device.
 
     Tops: one or more, with shapes from `shape`, or from num, channels, height and width; each field is given once, or
     once per top. data_filler: none (constant 0), one for all tops, or one per top.
-    Values of top i in forward k depend only on (`seed`, i, k); `seed` comes from the net.
+    Values of top i in forward k depend only on (`seed`, i, k), and are the same on every device; `seed` comes from the
+    net. In float32: uniform and xavier are multiples of 2^-24 times the range, gaussian and msra have no value beyond
+    6.77 standard deviations.
     Raises: LayerParamError for another number of shapes or fillers, or a filler that cannot fill its top.
-    Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
+    Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp; with a generator that is the same on every device.
     """
 
-    declares = Declaration(
-        bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None, backward_reads=Reads.NONE
-    )
+    declares = Declaration(bottoms=exactly(0), tops=at_least(1), no_backward=None, backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        self.seed, self.draws = self.context.seed, 0  # draws: forwards so far
         n = len(self.param.top)
         self.shapes = self._shapes(n)
         fillers = list(self.param.dummy_data_param.data_filler) or [caffe_pb2.FillerParameter()]
@@ -76,6 +92,9 @@ class DummyDataLayer(Layer):
                     check(filler, shape)
                 except LayerParamError as error:
                     raise error.at(layer=self.name, type=self.param.type, blob=self.param.top[i]) from None
+        self._stands_in = self.name in _on_host.get()
+        if self._stands_in or not self.random:  # then forward never runs, or does nothing
+            self.declares = replace(self.declares, runs_on=Runs.HOST)
 
     def _spread(self, what: str, values: list[_V], n: int) -> list[_V]:
         if len(values) not in (1, n):
@@ -97,32 +116,60 @@ class DummyDataLayer(Layer):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return list(self.shapes)
 
+    @property
+    def random(self) -> bool:
+        return any(map(self.rewrites, range(len(self.fillers))))
+
     def rewrites(self, top: int) -> bool:
-        return bool(self.fillers[top].type != "constant")
+        return self.fillers[top].type not in ("constant", "bilinear")
 
     def fill_once(self, top: int, array: HostArray) -> None:
         if array.size:
-            self._fill(top, array)
+            array[...] = fill(self.fillers[top], array.shape, array.dtype, CaffeRandom(0))  # draws nothing
+
+    def _streams(self) -> dict[str, int]:
+        """Return {key: number} of independent streams of random numbers: two of each top that forward draws."""
+        drawn = [i for i in range(len(self.fillers)) if self.rewrites(i)]
+        sparse = [i for i in drawn if self.fillers[i].sparse >= 0]
+        return {f"values {i}": 2 * i for i in drawn} | {f"sparse {i}": 2 * i + 1 for i in sparse}
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        for name in () if self._stands_in else self._streams():
+            self.step_scalar(name, 3)
+
+    def next_step_scalars(self) -> dict[str, Sequence[int]]:
+        ((seed, draws, _),) = self.next_key().values()
+        return {name: (seed, draws, number * _STREAM) for name, number in self._streams().items()}
 
     def forward(self, io: Pass) -> None:
-        for i, top in enumerate(io.top):
-            if self.rewrites(i) and top.size:
-                self._fill(i, top)
-        self.draws += 1
+        for i, (filler, shape, y) in enumerate(zip(self.fillers, self.shapes, io.top, strict=True)):
+            if not self.rewrites(i) or not count(shape):
+                continue
+            key, kind = io.scratch[f"values {i}"], filler.type
+            if kind == "uniform":
+                io.ops.random_uniform(y, key, filler.min, filler.max)
+            elif kind == "xavier":
+                bound = xavier_bound(filler, shape)
+                io.ops.random_uniform(y, key, -bound, bound)
+            elif kind == "msra":
+                io.ops.random_gaussian(y, key, 0.0, msra_std(filler, shape))
+            elif kind == "gaussian" and filler.sparse >= 0:
+                self._draw_sparse(io.ops, y, key, io.scratch[f"sparse {i}"], filler, sparse_share(filler, shape))
+            elif kind == "gaussian":
+                io.ops.random_gaussian(y, key, filler.mean, filler.std)
+            else:
+                io.ops.random_unit_rows(y, key, shape[0])
 
-    def _fill(self, index: int, array: HostArray) -> None:
-        array[...] = fill(
-            self.fillers[index], array.shape, array.dtype, CaffeRandom.keyed(self.seed, self.draws, index)
-        )
-
-    def state(self) -> dict[str, int]:
-        return {"seed": self.seed, "draws": self.draws}
-
-    def set_state(self, state: dict[str, int]) -> None:
-        self.seed, self.draws = state["seed"], state["draws"]
-
-    def after(self, state: dict[str, int], forwards: int) -> dict[str, int]:
-        return state | {"draws": state["draws"] + forwards}
+    @staticmethod
+    def _draw_sparse(
+        ops: Ops, y: AnyArray, key: AnyArray, sparse: AnyArray, filler: caffe_pb2.FillerParameter, share: float
+    ) -> None:
+        """Draw a share of the elements normally; the others are 0. Dropout divides by the share."""
+        if share == 0:
+            ops.fill(y, 0.0)
+            return
+        ops.random_gaussian(y, key, filler.mean * share, filler.std * share)
+        ops.dropout.forward(y, y, 1 - share, sparse)
 
 
 @register_layer("Parameter")

@@ -93,8 +93,9 @@ class BufferStore:
 
     def _pin_host_sources(self) -> None:
         for node in self._graph.nodes:
-            if node.layer.declares.runs_on is Runs.HOST:
-                for t in node.tops:
+            on_host = node.layer.declares.runs_on is Runs.HOST
+            for j, t in enumerate(node.tops):
+                if on_host or not node.layer.rewrites(j):
                     self.memories[self._graph.values[t].data].pinned = True
 
     # -- what there is ----------------------------------------------------------------------------------------------
