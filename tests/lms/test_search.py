@@ -46,6 +46,7 @@ def test_checkpoints_are_the_narrowest_places_of_equal_parts():
     assert narrows.checkpoints(2) == {2, 7}  # of values 0..3 and 4..7
     assert narrows.checkpoints(3) == {2, 5, 7}  # nobody makes another from value 8
     assert _chain([4, 4, 4, 4]).checkpoints(1) == {2}  # of equal ones the latest
+    assert _chain([1, 9, 2, 9]).checkpoints(1) == {2}  # value 0 is made of nothing: no chain leads to it
 
 
 def _record(monkeypatch):

@@ -124,6 +124,8 @@ class CheckpointCandidates:
         last: dict[int, int] = {}  # buffer -> the last of these steps that reads it
         for s in steps:
             last.update((b, s) for b in self.can.reads[s] if b in maker)
+            if not any(b in self.sizes or b in self.can.writes for b in self.can.reads[s]):
+                continue  # random numbers, made of a key alone: there is no chain to split before them
             for b in self.can.makes[s]:
                 if b in self.sizes:
                     maker.setdefault(b, s)
