@@ -525,7 +525,7 @@ class LayerTypes:
         dummy_data_param: Fields | pb.DummyDataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
     ) -> Made:
-        r"""Tops filled by dummy_data_param.data_filler: once by a constant filler, by others anew in every forward."""
+        r"""Tops filled by dummy_data_param.data_filler: once by a constant or bilinear filler, by others anew in every forward, on the device."""
     def ELU(
         self,
         *bottoms: Top,
