@@ -23,7 +23,7 @@ def add_set(p: argparse.ArgumentParser, of: str, example: str) -> None:
 
 def net_of(args: argparse.Namespace) -> Parsed[NetParameter]:
     """Return the net of -model, with what -set says. Raises PrototxtError, UsageError."""
-    return override_net(read_net(args.model), args.set)
+    return override_net(read_net(args.model, judge=False), args.set)
 
 
 def solver_of(args: argparse.Namespace) -> Parsed[SolverParameter]:

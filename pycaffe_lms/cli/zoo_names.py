@@ -76,7 +76,7 @@ def _require_data(name: str, path: str, dummy: str, phases: Sequence[int]) -> No
 
     dummy: the model's file, if it has it, that runs on random data.
     """
-    parsed = read_net(path)
+    parsed = read_net(path, judge=False)
     for k, source in _sources(parsed, phases):
         if os.path.exists(source):
             continue

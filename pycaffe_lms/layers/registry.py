@@ -7,9 +7,11 @@ import importlib
 from collections.abc import Callable
 
 from ..errors import UnknownLayerError
+from ..formats.prototxt.unsupported import unknown_type
 from .base import Layer
 
 LAYERS: dict[str, type[Layer]] = {}
+_NEAR = 0.8  # likeness of a name that is suggested: of a slip, not of another layer
 
 
 def register_layer(type_name: str) -> Callable[[type[Layer]], type[Layer]]:
@@ -26,13 +28,23 @@ def register_layer(type_name: str) -> Callable[[type[Layer]], type[Layer]]:
 
 
 def layer_class(type_name: str) -> type[Layer]:
-    """Return the class for a `type:`. Raises UnknownLayerError, which suggests similar names."""
+    """Return the class for a `type:`. Raises UnknownLayerError, which names its fork or suggests similar names."""
+    missing = missing_type(type_name)
+    if missing is not None:
+        raise missing
+    return LAYERS[type_name]
+
+
+def missing_type(type_name: str) -> UnknownLayerError | None:
+    """Return the error for a `type:` that no class has, else None."""
     importlib.import_module("pycaffe_lms.layers")  # registers every type
-    cls = LAYERS.get(type_name)
-    if cls is None:
-        folded = {name.lower(): name for name in LAYERS}
-        typed = type_name.lower()
-        near = [typed] if typed in folded else difflib.get_close_matches(typed, folded, n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(repr(folded[n]).replace(chr(39), chr(34)) for n in near)}?" if near else ""
-        raise UnknownLayerError(f'no layer type "{type_name}"{hint}', fix="write one of: " + ", ".join(sorted(LAYERS)))
-    return cls
+    if type_name in LAYERS:
+        return None
+    of_fork = unknown_type(type_name)
+    if of_fork is not None:
+        return UnknownLayerError(of_fork[0], fix=of_fork[1])
+    folded = {name.lower(): name for name in LAYERS}
+    typed = type_name.lower()
+    near = [typed] if typed in folded else difflib.get_close_matches(typed, folded, n=3, cutoff=_NEAR)
+    hint = f"; did you mean {' or '.join(repr(folded[n]).replace(chr(39), chr(34)) for n in near)}?" if near else ""
+    return UnknownLayerError(f'no layer type "{type_name}"{hint}', fix="write one of: " + ", ".join(sorted(LAYERS)))

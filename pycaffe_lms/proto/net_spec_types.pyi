@@ -32,6 +32,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = |x|."""
     def Accuracy(
@@ -52,6 +53,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         accuracy_param: Fields | pb.AccuracyParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Share of the positions whose label is right: fewer than top_k other classes have a score as high as it or higher."""
     def AnnotatedData(
@@ -73,6 +75,7 @@ class LayerTypes:
         transform_param: Fields | pb.TransformationParameter = ...,
         data_param: Fields | pb.DataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         annotated_data_param: Fields | pb.AnnotatedDataParameter = ...,
     ) -> Made:
         r"""AnnotatedDatum records of the database data_param.source, which convert_annoset writes, as Data reads Datums."""
@@ -94,6 +97,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         argmax_param: Fields | pb.ArgMaxParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""The top_k (default 1) largest values of each item, largest first; of equal values the one with the larger index."""
     def Axpy(
@@ -110,6 +114,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""top = a * x + y, one factor for each channel of each item."""
     def BN(
@@ -135,6 +140,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         bn_param: Fields | pb.BNParameter = ...,
     ) -> Made:
         r"""y = scale * (x - mean) / sqrt(var + eps) + shift, per channel (axis 1); var is the biased variance."""
@@ -152,6 +158,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = log(1 + e^x) (binomial normal log likelihood), computed so that e^x does not overflow."""
     def BatchNorm(
@@ -176,6 +183,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         batch_norm_param: Fields | pb.BatchNormParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / sqrt(var + eps), statistics per channel (axis 1) over all other axes. With batch_norm_param.scale_bias (or a scale_filler or bias_filler): y = that * scale + bias, both learned."""
     def BatchReindex(
@@ -192,6 +200,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y[i] = x[int(index[i])]: chooses, repeats or leaves out items of a batch."""
     def Bias(
@@ -212,6 +221,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         bias_param: Fields | pb.BiasParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
     def Clip(
@@ -231,6 +241,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         clip_param: Fields | pb.ClipParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(min, min(x, max)) (clip_param.min, clip_param.max; without a clip_param both are 0, as in Caffe)."""
     def Concat(
@@ -250,6 +261,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         concat_param: Fields | pb.ConcatParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = the bottoms one after the other along concat_param.axis (default 1; older name: concat_dim)."""
     def ContrastiveLoss(
@@ -273,6 +285,7 @@ class LayerTypes:
         loss_param: Fields | pb.LossParameter = ...,
         contrastive_loss_param: Fields | pb.ContrastiveLossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (y d^2 + (1 - y) max(margin - d, 0)^2) / (2 N), d = |a - b|, y = 1 for a similar pair."""
     def Convolution(
@@ -311,6 +324,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y[o] = b[o] + sum over c, taps t of w[o, c, t] * x[c, position * stride - pad + t * dilation]."""
     def ConvolutionDepthwise(
@@ -328,6 +342,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
     def Crop(
@@ -347,6 +362,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         crop_param: Fields | pb.CropParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x cut to the size of bottom 1 in the axes from crop_param.axis (default 2) on, starting at crop_param.offset."""
     def Data(
@@ -375,6 +391,7 @@ class LayerTypes:
         transform_param: Fields | pb.TransformationParameter = ...,
         data_param: Fields | pb.DataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Records of the database data_param.source in the order of their keys, again and again."""
     def Deconvolution(
@@ -413,6 +430,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to y[o, i * stride - pad + t * dilation]."""
     def DepthwiseConvolution(
@@ -430,6 +448,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
     def DetectionEvaluate(
@@ -452,6 +471,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         detection_evaluate_param: Fields | pb.DetectionEvaluateParameter = ...,
     ) -> Made:
         r"""Which detections are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
@@ -482,6 +502,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         detection_output_param: Fields | pb.DetectionOutputParameter = ...,
     ) -> Made:
         r"""Detections, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture; not cut to it."""
@@ -501,6 +522,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         dropout_param: Fields | pb.DropoutParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""TRAIN: y = x * 0 with probability r (dropout_param.dropout_ratio, default 0.5), else x / (1 - r), drawn for each element in each forward. TEST: y = x."""
     def DummyData(
@@ -524,6 +546,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         dummy_data_param: Fields | pb.DummyDataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Tops filled by dummy_data_param.data_filler: once by a constant or bilinear filler, by others anew in every forward, on the device."""
     def ELU(
@@ -542,6 +565,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         elu_param: Fields | pb.ELUParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + alpha * (e^min(x, 0) - 1) (elu_param.alpha, default 1)."""
     def Eltwise(
@@ -562,6 +586,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         eltwise_param: Fields | pb.EltwiseParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""SUM: y = sum of coeff_i * x_i (coeff: none, or one per bottom). PROD: y = product. MAX: y = maximum."""
     def Embed(
@@ -584,6 +609,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         embed_param: Fields | pb.EmbedParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y[..., :] = W[int(x)] + b: each index becomes a row of W."""
     def EuclideanLoss(
@@ -604,6 +630,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (a - b)^2 / (2 N), N = items of the batch."""
     def Exp(
@@ -624,6 +651,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         exp_param: Fields | pb.ExpParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = base^(shift + scale * x) (exp_param: base -1, which means e; scale 1; shift 0)."""
     def Filter(
@@ -640,6 +668,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Top i has those rows (items along axis 0) of bottom i for which the last bottom, the selector, is not 0."""
     def Flatten(
@@ -659,6 +688,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         flatten_param: Fields | pb.FlattenParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
     def HDF5Data(
@@ -680,6 +710,7 @@ class LayerTypes:
         data_param: Fields | pb.DataParameter = ...,
         hdf5_data_param: Fields | pb.HDF5DataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Rows of the HDF5 files that the text file hdf5_data_param.source lists, again and again."""
     def HDF5Output(
@@ -698,6 +729,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         hdf5_output_param: Fields | pb.HDF5OutputParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Writes its bottoms to the HDF5 file hdf5_output_param.file_name, as datasets "data" and "label"."""
     def HingeLoss(
@@ -720,6 +752,7 @@ class LayerTypes:
         loss_param: Fields | pb.LossParameter = ...,
         hinge_loss_param: Fields | pb.HingeLossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of m / N (norm L1, default) or m^2 / N (L2), m = max(0, 1 - s x), s = 1 for the label, else -1."""
     def Im2col(
@@ -758,6 +791,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""The windows that a convolution would read, as columns: y[c, tap, o] = x[c, o * stride + tap * dilation - pad]."""
     def ImageData(
@@ -789,6 +823,7 @@ class LayerTypes:
         data_param: Fields | pb.DataParameter = ...,
         image_data_param: Fields | pb.ImageDataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Pictures of the list image_data_param.source (lines `path label`), again and again."""
     def InfogainLoss(
@@ -814,6 +849,7 @@ class LayerTypes:
         infogain_loss_param: Fields | pb.InfogainLossParameter = ...,
         softmax_param: Fields | pb.SoftmaxParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum over positions and classes l of H[label, l] log(max(p[l], 1e-20)), p = softmax of bottom 0."""
     def InnerProduct(
@@ -837,6 +873,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         inner_product_param: Fields | pb.InnerProductParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x W' + b, or x W + b with `transpose`."""
     def Input(
@@ -855,6 +892,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         input_param: Fields | pb.InputParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""The net's inputs: the tops, in order."""
     def Interp(
@@ -877,6 +915,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         interp_param: Fields | pb.InterpParameter = ...,
     ) -> Made:
         r"""y = x stretched bilinearly so that corners fall on corners: row o of y lies at row o * (h - 1) / (oh - 1) of x."""
@@ -901,6 +940,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lrn_param: Fields | pb.LRNParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""ACROSS_CHANNELS: y = x * (k + alpha / n * sum of x^2 over the n channels around)^-beta. WITHIN_CHANNEL: y = x * (1 + alpha / n^2 * sum of x^2 over the n x n pixels around)^-beta; `k` is ignored."""
     def LSTM(
@@ -923,6 +963,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         recurrent_param: Fields | pb.RecurrentParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""(i, f, o, g) = W_hc (cont_t h_(t-1)) + W_xc x_t + b_c [+ W_xc_static x_static], D values each, c_t = cont_t sigmoid(f) c_(t-1) + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t)."""
     def LSTMUnit(
@@ -939,6 +980,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""One LSTM step: c = cont sigmoid(f) c_prev + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
     def Log(
@@ -959,6 +1001,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         log_param: Fields | pb.LogParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = log_base(shift + scale * x) (log_param: base -1, which means e; scale 1; shift 0)."""
     def MVN(
@@ -979,6 +1022,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         mvn_param: Fields | pb.MVNParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / (std + eps), or x - mean without normalize_variance (default true); std is the biased one."""
     def MemoryData(
@@ -1001,6 +1045,7 @@ class LayerTypes:
         transform_param: Fields | pb.TransformationParameter = ...,
         memory_data_param: Fields | pb.MemoryDataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Items from `set_input_arrays`, `add_datums` or `add_images`, in order, again and again."""
     def MultiBoxLoss(
@@ -1041,6 +1086,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         multibox_loss_param: Fields | pb.MultiBoxLossParameter = ...,
     ) -> Made:
         r"""(loc_weight * the loss of locations + the loss of classes) / Z, over default boxes that are matched with ground-truth boxes, and boxes of the background."""
@@ -1062,6 +1108,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / N) * sum of log(max(p[label], 1e-20)) over N items."""
     def NdConvolution(
@@ -1079,6 +1126,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         convolution_param: Fields | pb.ConvolutionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y[o] = b[o] + sum over c, taps t of w[o, c, t] * x[c, position * stride - pad + t * dilation]."""
     def NdPooling(
@@ -1096,6 +1144,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         pooling_param: Fields | pb.PoolingParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
     def Normalize(
@@ -1116,6 +1165,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         norm_param: Fields | pb.NormalizeParameter = ...,
     ) -> Made:
         r"""y = scale * x / sqrt(sum of x^2 + eps), the sum over the channels at each place; over all of an item with norm_param.across_spatial (the default)."""
@@ -1136,6 +1186,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         prelu_param: Fields | pb.PReLUParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared)."""
     def PSROIPooling(
@@ -1155,6 +1206,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         psroi_pooling_param: Fields | pb.PSROIPoolingParameter = ...,
     ) -> Made:
         r"""y = the average of each of the g x g cells of each region, over channels that belong to the cell; 0 for an empty cell."""
@@ -1174,6 +1226,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         parameter_param: Fields | pb.ParameterParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""A learnable blob as a top: y = P."""
     def Permute(
@@ -1191,6 +1244,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         permute_param: Fields | pb.PermuteParameter = ...,
     ) -> Made:
         r"""Axis i of the top is axis permute_param.order[i] of the bottom; axes that are not named follow in their order."""
@@ -1226,6 +1280,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         pooling_param: Fields | pb.PoolingParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
     def Power(
@@ -1246,6 +1301,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         power_param: Fields | pb.PowerParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (shift + scale * x)^power (power_param: power 1, scale 1, shift 0)."""
     def PriorBox(
@@ -1275,6 +1331,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         prior_box_param: Fields | pb.PriorBoxParameter = ...,
     ) -> Made:
         r"""Boxes around every position of a feature map, as fractions of the picture: constants, computed once."""
@@ -1297,6 +1354,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         python_param: Fields | pb.PythonParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Runs the user's class python_param.layer of module python_param.module, with python_param.param_str."""
     def RNN(
@@ -1319,6 +1377,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         recurrent_param: Fields | pb.RecurrentParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o)."""
     def ROIPooling(
@@ -1338,6 +1397,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
     ) -> Made:
         r"""y = the maximum of each of the pooled_h x pooled_w cells of each region; 0 for an empty cell."""
@@ -1358,6 +1418,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         relu_param: Fields | pb.ReLUParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + negative_slope * min(x, 0) (relu_param.negative_slope, default 0)."""
     def ReLU6(
@@ -1376,6 +1437,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         relu_param: Fields | pb.ReLUParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         relu6_param: Fields | pb.ReLU6Parameter = ...,
     ) -> Made:
         r"""y = min(max(x, 0), 6) + negative_slope * min(x, 0) (relu6_param or relu_param; default 0)."""
@@ -1397,6 +1459,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         reduction_param: Fields | pb.ReductionParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = coeff * the sum of f(x) over all axes from reduction_param.axis (default 0) on."""
     def Reorg(
@@ -1415,6 +1478,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         reorg_param: Fields | pb.ReorgParameter = ...,
     ) -> Made:
         r"""(N, C, H, W) -> (N, C s^2, H / s, W / s) in darknet's order (s: reorg_param.stride); with `reverse` the inverse."""
@@ -1436,6 +1500,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         reshape_param: Fields | pb.ReshapeParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes [axis, axis + num_axes) of the bottom are replaced by reshape_param.shape (num_axes -1: to the end)."""
     def SPP(
@@ -1456,6 +1521,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         spp_param: Fields | pb.SPPParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Pools the whole input into 1 x 1, 2 x 2, 4 x 4, ... bins and joins the results: as wide for any input size."""
     def Scale(
@@ -1478,6 +1544,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         scale_param: Fields | pb.ScaleParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x * s + b, where s (and b, with bias_term) is broadcast over the axes of x that its shape does not name."""
     def ShuffleChannel(
@@ -1495,6 +1562,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         shuffle_channel_param: Fields | pb.ShuffleChannelParameter = ...,
     ) -> Made:
         r"""Channel g * k + j goes to channel j * group + g, where k = C / group (shuffle_channel_param.group, default 1)."""
@@ -1514,6 +1582,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         sigmoid_param: Fields | pb.SigmoidParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = 1 / (1 + e^-x), accurate in float32 to a few units in the last place, even for tiny y."""
     def SigmoidCrossEntropyLoss(
@@ -1534,6 +1603,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of (t log(p) + (1 - t) log(1 - p)), p = sigmoid(x), element by element."""
     def Silence(
@@ -1550,6 +1620,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Reads blobs that no other layer reads, so that they do not become outputs of the net."""
     def Slice(
@@ -1570,6 +1641,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         slice_param: Fields | pb.SliceParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""The bottom cut along slice_param.axis (default 1; older name: slice_dim) into as many pieces as there are tops."""
     def SmoothL1Loss(
@@ -1587,6 +1659,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
         r"""loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch."""
@@ -1607,6 +1680,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         softmax_param: Fields | pb.SoftmaxParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = exp(x - max(x)) / sum(exp(x - max(x))) along softmax_param.axis (default 1)."""
     def SoftmaxWithLoss(
@@ -1630,6 +1704,7 @@ class LayerTypes:
         loss_param: Fields | pb.LossParameter = ...,
         softmax_param: Fields | pb.SoftmaxParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
     def Split(
@@ -1646,6 +1721,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Every top's data is the bottom's data; the bottom's gradient is the sum of the tops' gradients, in their order."""
     def Swish(
@@ -1664,6 +1740,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         swish_param: Fields | pb.SwishParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x * s with s = sigmoid(beta * x) (swish_param.beta, default 1)."""
     def TanH(
@@ -1682,6 +1759,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         tanh_param: Fields | pb.TanHParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = tanh(x)."""
     def Threshold(
@@ -1700,6 +1778,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         threshold_param: Fields | pb.ThresholdParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = 1 where x > threshold, else 0 (threshold_param.threshold, default 0)."""
     def Tile(
@@ -1719,6 +1798,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         tile_param: Fields | pb.TileParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile."""
     def Upsample(
@@ -1742,6 +1822,7 @@ class LayerTypes:
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         upsample_param: Fields | pb.UpsampleParameter = ...,
     ) -> Made:
         r"""Two bottoms, unpooling: y[n, c, mask[n, c, i]] = x[n, c, i], 0 elsewhere. One bottom, repetition: y[n, c, h, w] = x[n, c, h / scale, w / scale], rounded down."""
@@ -1775,6 +1856,7 @@ class LayerTypes:
         data_param: Fields | pb.DataParameter = ...,
         window_data_param: Fields | pb.WindowDataParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size * fg_fraction) foreground windows."""
 

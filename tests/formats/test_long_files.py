@@ -101,7 +101,7 @@ def test_words_replaced_in_one_long_line():
         return "convolution_param { engine: MKL2017 } " * n
 
     def translated(n):
-        return translate("layer { " + net(n) + "}", NetParameter.DESCRIPTOR)
+        return translate("layer { " + net(n) + "}", NetParameter.DESCRIPTOR)[0]
 
     assert " ".join(translated(2).split()) == "layer { convolution_param { } convolution_param { } }"
     assert len(translated(2)) == len("layer { " + net(2) + "}")  # columns stay

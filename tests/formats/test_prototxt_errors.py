@@ -29,8 +29,8 @@ CASES = [
     (
         HEAD + "  trt_param { } }",
         5,
-        'LayerParameter has no field "trt_param": it belongs to NVIDIA Caffe (not supported: a layer type "TRT")',
-        'leave the layer out, or write it as a "Python" layer',
+        'LayerParameter has no field "trt_param": it belongs to NVIDIA Caffe',
+        'delete it if the layer does not need it, or write a "Python" layer',
     ),
     (
         HEAD + "  pooling_param { pool:\n MAXI } }",

@@ -15,7 +15,7 @@ GENERATED = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
 
 OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"}
 OURS |= {"LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence", "LMSPlanPages", "LMSPlanAddress"}
-OURS |= {"LMSPlanPiece", "BestScore"}
+OURS |= {"LMSPlanPiece", "BestScore", "UnsupportedField"}
 OURS |= {"C3DWeights", "C3DLayerBlobs", "C3DBlob"}
 OUR_NUMBERS = range(7000, 7100)
 # What forks brought: messages, and numbers in Caffe's own messages.
@@ -234,12 +234,15 @@ def test_our_own_fields_are_the_documented_ones():
         if f.number in OUR_NUMBERS
     }
     states = {"caffe.SolverState.resume": 7001, "caffe.SolverState.sha256": 7002}
-    forks = {name: number for name, number in ours.items() if number > 7001 and name not in states}
-    assert ours == {"caffe.LayerParameter.lms_param": 7000} | states | forks
+    kept = {f"caffe.{name}Parameter.unsupported": 7006 for name in ("Net", "Layer", "V1Layer")}
+    forks = {name: number for name, number in ours.items() if number > 7001 and name not in states | kept}
+    assert ours == {"caffe.LayerParameter.lms_param": 7000} | states | kept | forks
     head = SOURCE.read_text(encoding="utf-8").split("syntax", 1)[0]
     ranges = [range(int(a), int(b or a) + 1) for a, b in re.findall(r"\b(70\d\d)(?:-(70\d\d))?\b", head)]
     assert all(any(number in r for r in ranges if len(r) < 100) for number in ours.values())
-    assert set(forks) and all(MESSAGES[name.split(".")[1]][name.split(".")[2]][2] == "optional" for name in forks)
+    assert set(forks) and all(
+        MESSAGES[name.split(".")[1]][name.split(".")[2]][2] in ("optional", "repeated") for name in forks
+    )
     assert caffe_pb2.LMSParameter().policy == caffe_pb2.LMSParameter.AUTO
 
 

@@ -43,7 +43,7 @@ class Model:
 
     def parsed(self) -> Parsed[NetParameter]:
         """Return the net as its file has it, with what -set changes."""
-        return override_net(read_net(self.net), self.changes)
+        return override_net(read_net(self.net, judge=False), self.changes)
 
     def solver_param(self) -> SolverParameter:
         """Return the solver's type and rates, for iterations of one batch each and nothing beside them: no tests,
@@ -97,7 +97,7 @@ class Model:
         """Return the shape that an input has in deploy.prototxt beside the net, else one as -crop_size says."""
         deploy = Path(self.net).with_name("deploy.prototxt")
         if deploy.is_file():
-            for other in read_net(str(deploy)).message.layer:
+            for other in read_net(str(deploy), judge=False).message.layer:
                 if name in other.top and (shape := _data_shapes(other)):
                     rest = shape[list(other.top).index(name)] or ()
                     return (_batch_size(layer), *rest[1:])

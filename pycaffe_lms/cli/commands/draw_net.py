@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     check_tools(args.picture)
     flags.check_place(args.picture, "PICTURE")
     args.model = find_model(args.model)
-    net = read_net(args.model).message
+    net = read_net(args.model, judge=False).message
     phase = None if args.phase == "ALL" else Phase.Value(args.phase)
     draw, rankdir = (draw_net_to_file, "LR") if args.blobs else (draw_overview_to_file, "TB")
     print(f"Drawing net to {args.picture}")

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.wiring and args.json:
         raise UsageError("-wiring has no JSON form", fix="leave one of -wiring and -json out")
     path, args.shape = net_with_shapes(args.model, args.shape)
-    parsed = read_net(path)
+    parsed = read_net(path, judge=False)
     head: Sequence[str]
     if args.wiring:
         head, lines, facts = summary_text.WIRING_HEAD, _wiring(parsed, args), []

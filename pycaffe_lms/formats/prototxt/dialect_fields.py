@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from .forks import forks_of
+
 NVIDIA, INTEL, SSD = "NVIDIA Caffe", "Intel Caffe", "SSD's Caffe"
 
 
@@ -120,10 +122,6 @@ def _rates(what: str) -> RefusedField:
     return _nvidia(what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
 
 
-def _type(fork: str, type_name: str) -> RefusedField:
-    return RefusedField(fork, f'a layer type "{type_name}"', 'leave the layer out, or write it as a "Python" layer')
-
-
 def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
     return RefusedField(
         fork, "this change of pictures", "make it when the data is made, or feed it from Python", neutral
@@ -131,20 +129,6 @@ def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
 
 
 _LAYER_REFUSED = {
-    "video_data_param": _type("forks for video", "VideoData"),
-    "box_annotator_ohem_param": _type("R-FCN's Caffe", "BoxAnnotatorOHEM"),
-    "spatial_dropout_param": _type(INTEL, "SpatialDropout"),
-    "region_loss_param": _type("YOLO's ports", "RegionLoss"),
-    "eval_detection_param": _type("YOLO's ports", "EvalDetection"),
-    "yolo_detection_output_param": _type("YOLO's ports", "YoloDetectionOutput"),
-    "yolov3_detection_output_param": _type("YOLO's ports", "Yolov3DetectionOutput"),
-    "correlation_param": _type("FlowNet 2", "Correlation"),
-    "resample_param": _type("FlowNet 2", "Resample"),
-    "flow_warp_param": _type("FlowNet 2", "FlowWarp"),
-    "detectnet_groundtruth_param": _type(NVIDIA, "DetectNetTransformation"),
-    "detectnet_augmentation_param": _type(NVIDIA, "DetectNetTransformation"),
-    "trt_param": _type(NVIDIA, "TRT"),
-    "batch_reduction_param": _type("yjxiong's Caffe", "BatchReduction"),
     "quantization_param": _intel("computing in 8 bits", "delete the field: the layer computes in float"),
     "mn_grad_compress_param": _intel("compressed gradients", "delete the field: gradients are exact"),
 }
@@ -226,7 +210,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "min_height": _augment(INTEL),
         "min_width": _augment(INTEL),
     },
-    "DataParameter": {"side": _type("YOLO's ports", "BoxData")},
     "TransformationParameter": {
         **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
         "flow": _augment(INTEL, "false"),
@@ -253,10 +236,18 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
 
 
 def refusal(message: str, name: str) -> tuple[str, str] | None:
-    """Return what a fork's field asks for, and the fix; None for a field of no known fork."""
+    """Return what a fork's field, or value of an enum, asks for, and the fix; None for one of no known fork.
+
+    message: its name, or message.Enum for a value.
+    """
     refused, ignored = REFUSED.get(message, {}).get(name), IGNORED.get(message, {}).get(name)
     if ignored is not None:
         return f"it belongs to {ignored.fork}, but this is no value of it", "delete it: it has no effect here"
-    if refused is None:
+    forks = forks_of(message, name)
+    if refused is not None:
+        return f"it belongs to {refused.fork or forks} (not supported: {refused.missing})", refused.fix
+    if forks is None:
         return None
-    return f"it belongs to {refused.fork} (not supported: {refused.missing})", refused.fix
+    if message in ("LayerParameter", "V1LayerParameter") and name.endswith("_param"):
+        return f"it belongs to {forks}", 'delete it if the layer does not need it, or write a "Python" layer'
+    return f"it belongs to {forks}", "delete it, if the result does not depend on it"

@@ -2,7 +2,7 @@
 
 Covers: fields of forks that change no result here (dropped, one warning per field with its place), `engine` values of
 forks, the 3-D spellings of windows, C3D's type names. Tokens are blanked or replaced in place, so that lines stay.
-Does not cover: fields that change results; protobuf refuses them, and errors.py names their fork.
+Fields of forks that change results become `unsupported` of their layer; unsupported.py refuses them.
 See also: dialect_fields.py, the tables.
 """
 
@@ -18,7 +18,10 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...errors import Where
+from ...proto.caffe_pb2 import UnsupportedField
 from .dialect_fields import C3D_MESSAGES, C3D_TYPES, C3D_WINDOW, ENGINES, FORK_ENGINES, IGNORED, INTEL, REFUSED, Ignored
+from .errors import slip
+from .forks import forks_of
 from .scanner import Entry, Field, Token, fields, tokenize
 
 _Descriptor: TypeAlias = Any  # of a message; its class depends on how protobuf is implemented
@@ -26,7 +29,10 @@ _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
 _LAYERS = ("LayerParameter", "V1LayerParameter")
 _WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
+_WINDOWED = ("PoolingParameter", "ConvolutionParameter")
 _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
+
+_RESPELLED = {*_INTEL_3D, *(name for name, *_ in C3D_WINDOW)}
 
 
 @dataclass
@@ -35,10 +41,15 @@ class _Edits:
 
     words: dict[Token, str] = field(default_factory=dict)
     ignored: dict[tuple[str, Ignored], list[int]] = field(default_factory=dict)
+    missing: list[UnsupportedField] = field(default_factory=list)  # of the layer or net that is walked
 
     def drop(self, written: Field, why: Ignored) -> None:
         self.words.update(dict.fromkeys(written.tokens, ""))
         self.ignored.setdefault((written.name, why), []).append(written.tokens[0].line)
+
+    def lack(self, written: Field, message: str, name: str) -> None:
+        self.words.update(dict.fromkeys(written.tokens, ""))
+        self.missing.append(UnsupportedField(message=message, name=name, line=written.tokens[0].line))
 
     def replace(self, written: Sequence[Field], words: str) -> None:
         for one in written:
@@ -52,10 +63,11 @@ def may_name_c3d(text: str) -> bool:
     return any(name in text for name in C3D_TYPES)
 
 
-def translate(text: str, root: _Descriptor, filename: str | None = None) -> str:
+def translate(text: str, root: _Descriptor, filename: str | None = None) -> tuple[str, list[UnsupportedField]]:
     """Return a text in BVLC's terms, with the same lines; the text itself where it has no fields of forks.
 
-    Logs one warning for each field that is ignored. root: the descriptor of the text's message.
+    Logs one warning for each field that is ignored. root: the descriptor of the text's message. Second: fields of
+    forks outside of layers that cannot be ignored; those in layers are `unsupported` of these.
     """
     edits = _Edits()
     _walk(tokenize(text), root, edits)
@@ -64,7 +76,7 @@ def translate(text: str, root: _Descriptor, filename: str | None = None) -> str:
         note = f"; {why.note}" if why.note else ""
         place = Where(file=filename, line=lines[0])
         _log.warning("%s: %s (%s) has no effect here and is ignored%s%s", place, name, why.fork, more, note)
-    return _rewrite(text, edits.words) if edits.words else text
+    return _rewrite(text, edits.words) if edits.words else text, edits.missing
 
 
 def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
@@ -80,14 +92,57 @@ def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
                 edits.words[one.tokens[0]] = name
             for entry in one.values:
                 if entry.closed:
-                    _walk(entry.body, known.message_type, edits)
+                    _walk_message(entry, one, known.message_type, edits)
+        elif (lacks := _lacks(one, message)) is not None:
+            edits.lack(one, *lacks)
         elif one.name == "type" and message.name in _LAYERS:
             for entry in one.values:
                 if entry.text() in C3D_TYPES:
                     word = entry.value[0]
                     edits.words[word] = word.text.replace(entry.text(), C3D_TYPES[entry.text()])
-    if message.name in ("PoolingParameter", "ConvolutionParameter"):
+    if message.name in _WINDOWED:
         _windows(written, message.name, edits)
+
+
+def _walk_message(entry: Entry, written: Field, message: _Descriptor, edits: _Edits) -> None:
+    """Walk a value that is a message. A layer, or a net, takes up what is missing inside of it."""
+    if message.name not in (*_LAYERS, "NetParameter"):
+        _walk(entry.body, message, edits)
+        return
+    outer, edits.missing = edits.missing, []
+    _walk(entry.body, message, edits)
+    if edits.missing:
+        end = next(token for token in written.tokens if (token.line, token.column) == entry.end)
+        edits.words[end] = _as_text(edits.missing) + end.text
+    edits.missing = outer
+
+
+def _as_text(missing: Sequence[UnsupportedField]) -> str:
+    found = ((f.message, f.name, f.line) for f in missing)
+    return "".join(f' unsupported {{ message: "{m}" name: "{name}" line: {line} }} ' for m, name, line in found)
+
+
+def _lacks(one: Field, message: _Descriptor) -> tuple[str, str] | None:
+    """Return (message or message.Enum, name) of a field or value that a fork has and we lack; None for all else.
+
+    A message of a layer that is not known at all, and resembles nothing, is of a fork too.
+    """
+    if not one.values or not all(_whole(entry) for entry in one.values):
+        return None
+    known = _known(message).get(one.name)
+    if known is not None and known.enum_type is not None:
+        enum = f"{message.name}.{known.enum_type.name}"
+        names = {value.name for value in known.enum_type.values}
+        given = [entry.text() for entry in one.values if entry.text() not in names and entry.text() not in C3D_TYPES]
+        return (enum, given[0]) if given and all(forks_of(enum, value) for value in given) else None
+    if known is not None or (message.name in _WINDOWED and one.name in _RESPELLED):
+        return None
+    if forks_of(message.name, one.name) or one.name in REFUSED.get(message.name, {}):
+        return message.name, one.name
+    is_message = one.name.endswith("_param") and one.name.isidentifier() and not any(e.value for e in one.values)
+    if message.name in _LAYERS and is_message and slip(one.name, list(_known(message))) is None:
+        return message.name, one.name
+    return None
 
 
 @cache

@@ -155,7 +155,7 @@ def _field_fix(descriptor: Descriptor, field: str, layer: Entry | None) -> str:
             written = {entry.name for entry in scan(layer.body)} if layer else set()
             best = [home for home in homes if home in written] or homes
             return f"write it inside {' or '.join(best[:3])} {{ }}"
-    near = _slip(field, known)
+    near = slip(field, known)
     if near:
         return f'did you mean "{near}"?'
     if len(known) > 20:
@@ -163,7 +163,7 @@ def _field_fix(descriptor: Descriptor, field: str, layer: Entry | None) -> str:
     return f"its fields are {', '.join(known)}"
 
 
-def _slip(field: str, known: Sequence[str]) -> str | None:
+def slip(field: str, known: Sequence[str]) -> str | None:
     """Return the known name that `field` misspells, or None.
 
     The bounds are strict, for names of forks (roi_pooling_param) resemble known ones.

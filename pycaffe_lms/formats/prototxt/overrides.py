@@ -69,7 +69,7 @@ def _nets(parsed: Parsed[SolverParameter], field: str) -> Iterator[Parsed[NetPar
     for name in (
         getattr(solver, file_field) if repeated else [getattr(solver, file_field)] * solver.HasField(file_field)
     ):
-        yield read_net(name)
+        yield read_net(name, judge=False)
 
 
 def _with_nets(parsed: Parsed[SolverParameter], nets: dict[str, list[Parsed[NetParameter]]]) -> Parsed[SolverParameter]:

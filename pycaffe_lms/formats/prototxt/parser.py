@@ -19,17 +19,19 @@ from typing import Generic, TypeVar
 from google.protobuf import text_format
 
 from ...errors import CaffeError, PrototxtError, Where
-from ...proto.caffe_pb2 import LabelMap, NetParameter, SolverParameter
+from ...proto.caffe_pb2 import LabelMap, NetParameter, SolverParameter, UnsupportedField
 from ..rawfile import parse_message, read_bytes
 from .dialects import may_name_c3d, translate
 from .errors import layer_words, missing_fields, nul_byte, syntax_error
 from .scanner import Entry, scan, tokenize
+from .unsupported import problems, refuse, refuse_unsupported
 from .upgrade import upgrade_net, upgrade_solver
 from .upgraded import UpgradeError
 
 _log = logging.getLogger(__name__)
 _INLINE = ("train_net_param", "test_net_param", "net_param")
 _M = TypeVar("_M", NetParameter, SolverParameter, LabelMap)
+_Translated = tuple[str, _M, "list[UnsupportedField] | None"]
 _LinesOfFields = Mapping[str, tuple[int, ...]]  # name of a top-level field in the file -> one line per value
 
 
@@ -88,9 +90,15 @@ class Parsed(Generic[_M]):
         return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
 
 
-def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
-    """Read a net from a text file, upgraded. Raises: PrototxtError, also for a missing, binary or empty file."""
-    return parse_net(_read_text(path), os.fspath(path))
+def read_net(path: str | os.PathLike[str], *, judge: bool = True) -> Parsed[NetParameter]:
+    """Read a net from a text file, upgraded.
+
+    Args:
+        judge: as of parse_net.
+    Raises:
+        PrototxtError: as parse_net; also for a missing, binary or empty file.
+    """
+    return parse_net(_read_text(path), os.fspath(path), judge=judge)
 
 
 def read_solver(path: str | os.PathLike[str]) -> Parsed[SolverParameter]:
@@ -126,24 +134,33 @@ def read_net_binary(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
     return Parsed(upgraded, lines, filename)
 
 
-def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
+def parse_net(text: str, filename: str | None = None, *, judge: bool = True) -> Parsed[NetParameter]:
     """Parse a net. Unknown fields, bad values and a mixture of `layer` and `layers` are errors, as in Caffe.
 
     Logs a warning with its line for each ignored field of a fork (see dialects.py), and for what an upgrade drops.
-    Raises: PrototxtError with file, line, layer, what was found and a fix.
+
+    Args:
+        judge: False: fields of forks that cannot be ignored are kept as `unsupported`. A net is built from the message
+            only if no layer of its phase has any.
+    Raises:
+        PrototxtError: with file, line, layer, what was found and a fix.
     """
-    text, net = _parse(text, NetParameter, filename)
+    text, net, missing = _parse(text, NetParameter, filename)
+    net.unsupported.extend(missing or ())
 
     def entries() -> Iterable[Entry]:
         return scan(tokenize(text))
 
     upgraded, lines = _upgrade(net, cache(lambda: _file_lines(entries())), entries, filename)
+    if judge and missing is not None:
+        refuse_unsupported(upgraded, filename, lines.layer)
     return Parsed(upgraded, lines, filename)
 
 
 def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParameter]:
     """Parse a solver. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
-    text, message = _parse(text, SolverParameter, filename)
+    text, message, missing = _parse(text, SolverParameter, filename)
+    refuse(list(problems(missing or (), filename)))
     entries = list(scan(tokenize(text)))
     lines = _file_lines(entries)
     try:
@@ -177,10 +194,12 @@ def _read_text(path: str | os.PathLike[str]) -> str:
         return content.decode("latin-1")
 
 
-def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
-    """Return the text in BVLC's terms, and its message."""
-    text, message = _merge(text, kind, filename)
-    if not message.ListFields() and not tokenize(text):
+def _parse(text: str, kind: type[_M], filename: str | None) -> _Translated[_M]:
+    """Return the text in BVLC's terms, its message, and the fields outside of layers that are missing here.
+
+    The last is None for a text that has no fields of forks at all."""
+    text, message, missing = _merge(text, kind, filename)
+    if not message.ListFields() and not missing and not tokenize(text):
         raise PrototxtError(
             "nothing in it but white space and comments",
             where=Where(file=filename),
@@ -189,16 +208,16 @@ def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
     wrong = missing_fields(message, text, filename) or nul_byte(text, filename)
     if wrong is not None:
         raise wrong
-    return text, message
+    return text, message, missing
 
 
-def _merge(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
+def _merge(text: str, kind: type[_M], filename: str | None) -> _Translated[_M]:
     if not may_name_c3d(text):
         with suppress(text_format.ParseError):  # only then is the text translated, which takes longer
-            return text, text_format.Parse(text, kind())
-    text = translate(text, kind.DESCRIPTOR, filename)
+            return text, text_format.Parse(text, kind()), None
+    text, missing = translate(text, kind.DESCRIPTOR, filename)
     try:
-        return text, text_format.Parse(text, kind())
+        return text, text_format.Parse(text, kind()), missing
     except text_format.ParseError as failure:
         raise syntax_error(text, failure, filename) from None
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from ...errors import CaffeError
 from ...formats.prototxt.parser import Lines, read_net
+from ...formats.prototxt.unsupported import refuse_unsupported
 from ...formats.prototxt.upgrade import upgrade_net
+from ...layers.registry import missing_type
 from ...proto.caffe_pb2 import NetParameter, NetState, Phase
 from .filter import filter_net
 from .splits import insert_splits
@@ -44,20 +46,21 @@ def load_source(
         phase: if given, it and `level` replace those of the net's state, and `stages` are added to it.
         lines, file: where the layers of a message come from.
     Raises:
-        PrototxtError, GraphError: with file and line.
+        PrototxtError, UnknownLayerError, GraphError: with file and line; all that is missing in one.
     """
     if isinstance(source, NetParameter):
         message = upgrade_net(source).message
         lines = lines or Lines()
     else:
         file = os.fspath(source)
-        parsed = read_net(file)
+        parsed = read_net(file, judge=False)
         message, lines = parsed.message, parsed.lines
     net = copy.deepcopy(message)
     if phase is not None:
         net.state.MergeFrom(NetState(phase=Phase.Name(phase), level=level, stage=stages))
     try:
         kept, origins = filter_net(net, lines.layer)
+        refuse_unsupported(kept, file, lambda k: lines.layer(origins[k]), missing_type)
         split, origins = insert_splits(kept, origins, lines.layer)
     except CaffeError as error:
         error.at(file=file)
