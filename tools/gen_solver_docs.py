@@ -54,6 +54,7 @@ _RATES = {
     "multistep": "base_lr * gamma ^ (number of `stepvalue`s that iter has reached)",
     "poly": "base_lr * (1 - iter / max_iter) ^ power",
     "sigmoid": "base_lr / (1 + exp(-gamma * (iter - stepsize)))",
+    "multifixed": "the first `stagelr` whose `stageiter` is iter or more, else the last",
 }
 _SAID = {  # of fields that caffe.proto says nothing of
     "base_lr": "learning rate, before the factor of `lr_policy`",
@@ -73,6 +74,27 @@ _SAID = {  # of fields that caffe.proto says nothing of
     "train_net_param": "a train net in the solver's own file",
     "weight_decay": "factor of the decay; see Types",
 }
+
+_MORE_RATES = """
+Fields of NVIDIA's and Intel's Caffe change that rate:
+
+* `rampup_interval`: in so many first iterations it is `rampup_lr + (base_lr - rampup_lr) * (iter / rampup_interval)^2`.
+* `warmup_iter`: in so many first iterations it goes from `warmup_start_lr` to `base_lr` as a line.
+* `min_lr`: no rate is lower, and poly ends there: `(base_lr - min_lr) * (1 - iter / max_iter)^power + min_lr`.
+* `momentum_policy: "poly"` takes the momentum from `momentum` to `max_momentum` as `(iter / max_iter)^momentum_power`,
+  `"opt"` makes it `(1 - sqrt(rate) / 2)^2`, at most `max_momentum`. `weight_decay_policy: "poly"` takes the decay from
+  `weight_decay` to `max_weight_decay`.
+
+## Rates of parameters
+
+For type SGD, a parameter may have a rate of its own, from the L2 norms of its values W and of its gradient g (clipped,
+divided by `iter_size`, without weight decay). Its `lr_mult` counts only where it is 0.
+
+| | rate of the parameter | f, or 1 where a norm is zero |
+|---|---|---|
+| `larc: true` | rate × f | (1 - momentum) × `larc_eta` × norm(W) / norm(g) |
+| `larc: true`, `larc_policy: "clip"` | the smaller of rate and f | the same |
+| `local_lr_auto: true` | rate × f | `local_gw_ratio` × norm(W) / (norm(g) + `weight_decay` × norm(W)) |"""
 
 
 def formulas() -> dict[str, str]:
@@ -115,7 +137,7 @@ def text() -> str:
         reads = ", ".join(f"`{s}`" for s in ("base_lr", *settings))
         rate = _RATES[policy].replace("`", "")
         lines.append(f"| {policy} | {rate.replace('*', '×')} | {reads} |")
-    return "\n".join([*lines, *_fields()]) + "\n"
+    return "\n".join([*lines, _MORE_RATES, *_fields()]) + "\n"
 
 
 def _fields() -> list[str]:

@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 82936a5bdcdfcc0a25ba873614d9f3fd27e41af44a4cb6423833048d8e0d8b5b
+# sha256 of proto/caffe.proto: ea552885ae438fd87ba53580bc021a886475197e2e6b352b8b03ab2b0f8ac530
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -273,7 +273,7 @@ class UnsupportedField(_message.Message):
     def __init__(self, message: _Optional[str] = ..., name: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class SolverParameter(_message.Message):
-    __slots__ = ("train_net", "test_net", "test_iter", "test_interval", "base_lr", "display", "max_iter", "lr_policy", "gamma", "power", "momentum", "weight_decay", "stepsize", "snapshot", "snapshot_prefix", "snapshot_diff", "solver_mode", "device_id", "test_compute_loss", "random_seed", "train_net_param", "test_net_param", "debug_info", "net", "net_param", "train_state", "test_state", "snapshot_after_train", "regularization_type", "solver_type", "delta", "test_initialization", "average_loss", "stepvalue", "clip_gradients", "iter_size", "snapshot_format", "rms_decay", "momentum2", "type", "layer_wise_reduce", "weights", "eval_type", "ap_version", "show_per_class_result")
+    __slots__ = ("train_net", "test_net", "test_iter", "test_interval", "base_lr", "display", "max_iter", "lr_policy", "gamma", "power", "momentum", "weight_decay", "stepsize", "snapshot", "snapshot_prefix", "snapshot_diff", "solver_mode", "device_id", "test_compute_loss", "random_seed", "train_net_param", "test_net_param", "debug_info", "net", "net_param", "train_state", "test_state", "snapshot_after_train", "regularization_type", "solver_type", "delta", "test_initialization", "average_loss", "stepvalue", "clip_gradients", "iter_size", "snapshot_format", "rms_decay", "momentum2", "type", "layer_wise_reduce", "weights", "eval_type", "ap_version", "show_per_class_result", "rampup_interval", "rampup_lr", "min_lr", "momentum_policy", "max_momentum", "momentum_power", "weight_decay_policy", "weight_decay_power", "max_weight_decay", "larc", "larc_policy", "larc_eta", "stagelr", "stageiter", "warmup_iter", "warmup_start_lr", "local_lr_auto", "local_gw_ratio")
     class SolverMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CPU: _ClassVar[SolverParameter.SolverMode]
@@ -345,6 +345,24 @@ class SolverParameter(_message.Message):
     EVAL_TYPE_FIELD_NUMBER: _ClassVar[int]
     AP_VERSION_FIELD_NUMBER: _ClassVar[int]
     SHOW_PER_CLASS_RESULT_FIELD_NUMBER: _ClassVar[int]
+    RAMPUP_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    RAMPUP_LR_FIELD_NUMBER: _ClassVar[int]
+    MIN_LR_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_POLICY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_POWER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_POLICY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_POWER_FIELD_NUMBER: _ClassVar[int]
+    MAX_WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    LARC_FIELD_NUMBER: _ClassVar[int]
+    LARC_POLICY_FIELD_NUMBER: _ClassVar[int]
+    LARC_ETA_FIELD_NUMBER: _ClassVar[int]
+    STAGELR_FIELD_NUMBER: _ClassVar[int]
+    STAGEITER_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_ITER_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_START_LR_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_LR_AUTO_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_GW_RATIO_FIELD_NUMBER: _ClassVar[int]
     train_net: str
     test_net: _containers.RepeatedScalarFieldContainer[str]
     test_iter: _containers.RepeatedScalarFieldContainer[int]
@@ -390,7 +408,25 @@ class SolverParameter(_message.Message):
     eval_type: str
     ap_version: str
     show_per_class_result: bool
-    def __init__(self, train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., max_iter: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., stepsize: _Optional[int] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: bool = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., test_compute_loss: bool = ..., random_seed: _Optional[int] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., debug_info: bool = ..., net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., snapshot_after_train: bool = ..., regularization_type: _Optional[str] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., delta: _Optional[float] = ..., test_initialization: bool = ..., average_loss: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., iter_size: _Optional[int] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., rms_decay: _Optional[float] = ..., momentum2: _Optional[float] = ..., type: _Optional[str] = ..., layer_wise_reduce: bool = ..., weights: _Optional[_Iterable[str]] = ..., eval_type: _Optional[str] = ..., ap_version: _Optional[str] = ..., show_per_class_result: bool = ...) -> None: ...
+    rampup_interval: int
+    rampup_lr: float
+    min_lr: float
+    momentum_policy: str
+    max_momentum: float
+    momentum_power: float
+    weight_decay_policy: str
+    weight_decay_power: float
+    max_weight_decay: float
+    larc: bool
+    larc_policy: str
+    larc_eta: float
+    stagelr: _containers.RepeatedScalarFieldContainer[float]
+    stageiter: _containers.RepeatedScalarFieldContainer[int]
+    warmup_iter: int
+    warmup_start_lr: float
+    local_lr_auto: bool
+    local_gw_ratio: float
+    def __init__(self, train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., max_iter: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., stepsize: _Optional[int] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: bool = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., test_compute_loss: bool = ..., random_seed: _Optional[int] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., debug_info: bool = ..., net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., snapshot_after_train: bool = ..., regularization_type: _Optional[str] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., delta: _Optional[float] = ..., test_initialization: bool = ..., average_loss: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., iter_size: _Optional[int] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., rms_decay: _Optional[float] = ..., momentum2: _Optional[float] = ..., type: _Optional[str] = ..., layer_wise_reduce: bool = ..., weights: _Optional[_Iterable[str]] = ..., eval_type: _Optional[str] = ..., ap_version: _Optional[str] = ..., show_per_class_result: bool = ..., rampup_interval: _Optional[int] = ..., rampup_lr: _Optional[float] = ..., min_lr: _Optional[float] = ..., momentum_policy: _Optional[str] = ..., max_momentum: _Optional[float] = ..., momentum_power: _Optional[float] = ..., weight_decay_policy: _Optional[str] = ..., weight_decay_power: _Optional[float] = ..., max_weight_decay: _Optional[float] = ..., larc: bool = ..., larc_policy: _Optional[str] = ..., larc_eta: _Optional[float] = ..., stagelr: _Optional[_Iterable[float]] = ..., stageiter: _Optional[_Iterable[int]] = ..., warmup_iter: _Optional[int] = ..., warmup_start_lr: _Optional[float] = ..., local_lr_auto: bool = ..., local_gw_ratio: _Optional[float] = ...) -> None: ...
 
 class SolverState(_message.Message):
     __slots__ = ("iter", "learned_net", "history", "current_step", "resume", "sha256")

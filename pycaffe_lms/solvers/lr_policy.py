@@ -1,6 +1,7 @@
-"""Computes the learning rate of an iteration by the solver's policy. Pure: the caller keeps the multistep counter.
+"""Computes rate, momentum and decay of an iteration by the solver's policies. Pure: the caller keeps the counter.
 
-Source: BVLC/caffe, sgd_solver.cpp, GetLearningRate (formulas).
+Source: sgd_solver.cpp of BVLC/caffe, of NVIDIA/caffe (rampup, min_lr, momentum_policy, weight_decay_policy) and of
+intel/caffe (warmup, multifixed): formulas.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ USES: dict[str, tuple[str, ...]] = {
     "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"),
     "sigmoid": ("gamma", "stepsize"),
+    "multifixed": ("stagelr", "stageiter"),
 }
+MOMENTUM_POLICIES, DECAY_POLICIES = ("fixed", "poly", "opt"), ("fixed", "poly")
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,58 @@ def check_policy(param: SolverParameter) -> None:
     ):
         if wrong and name in USES[policy]:
             raise SolverError(found, field=name, fix=f'lr_policy "{policy}" needs {name} {wanted}')
+    if policy == "multifixed" and not (param.stagelr and len(param.stagelr) == len(param.stageiter)):
+        raise SolverError(
+            f"{len(param.stagelr)} stagelr for {len(param.stageiter)} stageiter",
+            field="stagelr",
+            fix="give one stagelr per stageiter",
+        )
+    if policy == "poly" and param.min_lr > param.base_lr:
+        raise SolverError(
+            f"min_lr {param.min_lr:g} is above base_lr {param.base_lr:g}", field="min_lr", fix="make it smaller"
+        )
+    for name, known in (("momentum_policy", MOMENTUM_POLICIES), ("weight_decay_policy", DECAY_POLICIES)):
+        value = getattr(param, name)
+        if value not in known:
+            raise SolverError(f'{name} "{value}" is unknown', field=name, fix="use one of " + ", ".join(known))
+        if value == "poly" and param.max_iter <= 0:
+            raise SolverError("max_iter is not positive", field="max_iter", fix=f'{name} "poly" needs max_iter > 0')
 
 
 def learning_rate(param: SolverParameter, iteration: int, current_step: int = 0) -> Rate:
     """Return the rate after `iteration` updates. The counter of "multistep" advances by at most one per call."""
+    base = param.base_lr
+    if iteration < param.rampup_interval:
+        share = iteration / param.rampup_interval
+        found = Rate(param.rampup_lr + (base - param.rampup_lr) * share * share, current_step)
+    elif iteration < param.warmup_iter:
+        share = iteration / param.warmup_iter
+        found = Rate(share * base + (1 - share) * param.warmup_start_lr, current_step)
+    else:
+        found = _of_policy(param, iteration, current_step)
+    return Rate(max(found.rate, param.min_lr), found.current_step) if param.min_lr else found
+
+
+def momentum(param: SolverParameter, iteration: int, rate: float) -> float:
+    """Return the momentum of the update after `iteration` others. rate: the policy's of that update."""
+    if param.momentum_policy == "poly":
+        share = iteration / param.max_iter
+        return param.momentum + (param.max_momentum - param.momentum) * _power(share, param.momentum_power)
+    if param.momentum_policy == "opt":
+        best = (1 - 0.5 * math.sqrt(rate)) ** 2
+        return min(best, param.max_momentum) if param.HasField("max_momentum") else best
+    return param.momentum
+
+
+def weight_decay(param: SolverParameter, iteration: int) -> float:
+    """Return the weight decay of the update after `iteration` others."""
+    if param.weight_decay_policy == "poly":
+        more = param.max_weight_decay - param.weight_decay
+        return param.weight_decay + more * _power(iteration / param.max_iter, param.weight_decay_power)
+    return param.weight_decay
+
+
+def _of_policy(param: SolverParameter, iteration: int, current_step: int) -> Rate:
     base, gamma, policy = param.base_lr, param.gamma, param.lr_policy
     if policy == "fixed":
         return Rate(base, current_step)
@@ -72,9 +123,12 @@ def learning_rate(param: SolverParameter, iteration: int, current_step: int = 0)
                 f'iteration {iteration} is past max_iter {param.max_iter}: lr_policy "poly" has no rate there',
                 fix="raise max_iter",
             )
-        return Rate(base * _power(left, param.power), current_step)
+        return Rate((base - param.min_lr) * _power(left, param.power) + param.min_lr, current_step)
     if policy == "sigmoid":
         return Rate(base / (1 + _power(math.e, -gamma * (iteration - param.stepsize))), current_step)
+    if policy == "multifixed":
+        reached = (rate for rate, last in zip(param.stagelr, param.stageiter, strict=True) if iteration <= last)
+        return Rate(next(reached, param.stagelr[-1]), current_step)
     raise AssertionError("check_policy lets no other policy through")
 
 

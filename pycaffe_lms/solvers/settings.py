@@ -14,13 +14,29 @@ from ..errors import SolverError, UsageError, Where
 from ..formats.prototxt.parser import Lines
 from ..lms.config import LMSConfig
 from ..proto.caffe_pb2 import SolverParameter
+from . import local_rates
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
 
 AP_VERSIONS = ("11point", "MaxIntegral", "Integral")
 _log = logging.getLogger(__name__)
-_REAL = ("base_lr", "gamma", "power", "momentum", "weight_decay", "delta", "rms_decay", "momentum2")
-_COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id")
+_REAL = (
+    *(
+        "base_lr",
+        "gamma",
+        "power",
+        "momentum",
+        "weight_decay",
+        "delta",
+        "rms_decay",
+        "momentum2",
+        "rampup_lr",
+        "min_lr",
+    ),
+    *("max_momentum", "momentum_power", "weight_decay_power", "max_weight_decay", "larc_eta", "warmup_start_lr"),
+    "local_gw_ratio",
+)
+_COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id", "rampup_interval", "warmup_iter", "min_lr")
 
 
 def check_file(param: SolverParameter, rule: Rule, file: str | None, lines: Lines) -> None:
@@ -69,6 +85,13 @@ def check(param: SolverParameter, rule: Rule) -> None:
             raise SolverError(f'{name} "{value}" is unknown', field=name, fix=f"use one of {names}")
     check_policy(param)
     rule.check(param)
+    local_rates.check(param, rule.type)
+    if param.momentum_policy != "fixed" and (rule.squares or not rule.uses("momentum")):
+        raise SolverError(
+            f'momentum_policy "{param.momentum_policy}" needs type "SGD" or "Nesterov"',
+            field="momentum_policy",
+            fix="delete momentum_policy, or choose one of these types",
+        )
 
 
 def check_sharded(param: SolverParameter, lms: LMSConfig | None, file: str | None, lines: Lines) -> None:
@@ -91,11 +114,15 @@ def _unread(param: SolverParameter, rule: Rule) -> Iterator[tuple[str, str]]:
     for name in OF_TYPES:
         if param.HasField(name) and getattr(param, name) and not rule.uses(name):
             yield name, f'a solver of type "{rule.type}"'
+    for name, switch in local_rates.NEEDS.items():
+        if param.HasField(name) and not getattr(param, switch):
+            yield name, f"a solver without {switch}"
     for name in ("gamma", "power", "stepsize"):
         if param.HasField(name) and name not in USES[param.lr_policy]:
             yield name, f'lr_policy "{param.lr_policy}"'
     for name in ("ap_version", "show_per_class_result"):
         if param.HasField(name) and param.eval_type != "detection":
             yield name, f'eval_type "{param.eval_type}"'
-    if param.stepvalue and "stepvalue" not in USES[param.lr_policy]:
-        yield "stepvalue", f'lr_policy "{param.lr_policy}"'
+    for name in ("stepvalue", "stagelr", "stageiter"):
+        if getattr(param, name) and name not in USES[param.lr_policy]:
+            yield name, f'lr_policy "{param.lr_policy}"'

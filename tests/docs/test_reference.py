@@ -67,9 +67,11 @@ def test_rates_are_those_of_the_solver(tool):
     rates = tool("gen_solver_docs")._RATES
     assert tuple(rates) == tuple(USES)
     p = SolverParameter(base_lr=0.5, gamma=0.25, power=2.0, stepsize=4, max_iter=50, stepvalue=[3])
-    names = {f: getattr(p, f) for f in ("base_lr", "gamma", "power", "stepsize", "max_iter")}
+    p.stagelr[:], p.stageiter[:] = [0.5, 0.25, 0.125], [8, 9, 20]
+    names = {f: getattr(p, f) for f in ("base_lr", "gamma", "power", "stepsize", "max_iter", "stagelr")}
     for policy, formula in rates.items():
         formula = re.sub(r"\(number of .*\)", "1", formula).replace("^", "**")
+        formula = re.sub(r"the first `stagelr` .*", "stagelr[1]", formula)
         p.lr_policy = policy
         expected = eval(formula, {"floor": math.floor, "exp": math.exp, "iter": 9, **names})
         assert learning_rate(p, 9).rate == pytest.approx(expected), policy

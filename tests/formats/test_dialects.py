@@ -90,13 +90,21 @@ def test_engines_of_intel(caplog):
 def test_older_layers_and_inline_nets_too(caplog):
     old = 'layers { name: "a" type: POOLING engine: "CAFFE"\n pooling_param { engine: MKL2017 kernel_size: 2 } }'
     assert parse_net("version: 1\n" + old).message.layer[0].pooling_param.kernel_size == 2
-    solver = 'larc: false\nnet_param {\n layer { name: "a" debug: true }\n layer { name: "b" } }\nbase_lr: 1'
+    solver = 'larc_turbo: false\nnet_param {\n layer { name: "a" debug: true }\n layer { name: "b" } }\nbase_lr: 1'
     parsed = parse_solver(solver, "s")
     assert [layer.name for layer in parsed.message.net_param.layer] == ["a", "b"]
     assert parsed.lines.net("net_param").fields["layer"] == (3, 4) and parsed.lines.field("base_lr") == 5
     assert messages(caplog)[-2:] == [
-        "s:1: larc (NVIDIA Caffe) has no effect here and is ignored; at false it changes nothing",
+        "s:1: larc_turbo (NVIDIA Caffe) has no effect here and is ignored; at false it changes nothing",
         "s:3: debug (NVIDIA Caffe) has no effect here and is ignored",
+    ]
+
+
+def test_a_list_of_devices_is_its_first(caplog):
+    assert parse_solver("device_id: [3, 4]\nbase_lr: 1", "s").message.device_id == 3
+    assert messages(caplog) == [
+        "s:1: device_id (yjxiong's Caffe) has no effect here and is ignored; "
+        "only the first is taken; -gpu 0,1 trains on several"
     ]
 
 
@@ -241,8 +249,8 @@ def test_what_changes_results_is_an_error_at_its_place(text, line, rest):
     ("text", "message"),
     [
         (
-            "rampup_lr: 0.1",
-            'line 1: SolverParameter has no field "rampup_lr": it belongs to NVIDIA Caffe .not supported: a rate',
+            "larc_turbo: true",
+            'line 1: SolverParameter has no field "larc_turbo": it belongs to NVIDIA Caffe .not supported: a rate',
         ),
         (
             "net_param { reduce_buckets: {\n",

@@ -10,7 +10,7 @@ from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver, read_ne
 from pycaffe_lms.layers.registry import LAYERS, missing_type
 
 DATA = """layer { name: "data" type: "ImageGtData" top: "data" top: "label"
-  transform_param { flow: true bgr2rgb: true } image_gt_data_param { source: "x" batch_size: 2 } include { phase: TRAIN } }
+  transform_param { flow: true pad: 1 } image_gt_data_param { source: "x" batch_size: 2 } include { phase: TRAIN } }
 layer { name: "data" type: "DummyData" top: "data" include { phase: TEST }
   dummy_data_param { shape { dim: [1, 2, 8, 8] } } }
 """
@@ -95,7 +95,7 @@ def test_values_of_enums_and_fields_of_nets():
 def test_nets_inside_solvers_keep_what_they_lack():
     net = parse_solver("net_param {\n" + DATA + "}\nbase_lr: 1").message.net_param
     assert [(f.name, f.line) for f in net.layer[0].unsupported] == [
-        ("flow", 3), ("bgr2rgb", 3), ("image_gt_data_param", 3),
+        ("flow", 3), ("pad", 3), ("image_gt_data_param", 3),
     ]  # fmt: skip
     assert not net.layer[1].unsupported
 

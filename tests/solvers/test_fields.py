@@ -16,6 +16,7 @@ from pycaffe_lms.proto.caffe_pb2 import SolverParameter
 from pycaffe_lms.solvers import solver_class
 
 from .helpers import CONSTANT, GAUSSIAN, bits, inner, loss, make, messages, solver_text, values
+from .test_detection import solver_of
 
 NET = GAUSSIAN + inner() + loss()
 TESTED = {"test_iter": 1, "test_interval": 2}
@@ -165,6 +166,65 @@ class Fields:
         assert solver.iter == 3
         assert [rate_at(4, lr_policy='"poly"', base_lr=1, power=1, max_iter=n) for n in (8, 16)] == [0.5, 0.75]
 
+    def rampup_interval(self, w):
+        assert [rate_at(2, base_lr=1, rampup_interval=n) for n in (2, 4, 8)] == [1, 1 / 4, 1 / 16]
+
+    def rampup_lr(self, w):
+        assert [rate_at(2, base_lr=1, rampup_interval=4, rampup_lr=r) for r in (0, 0.5)] == [1 / 4, 5 / 8]
+
+    def warmup_iter(self, w):
+        assert [rate_at(2, base_lr=1, warmup_iter=n) for n in (2, 4, 8)] == [1, 1 / 2, 1 / 4]
+
+    def warmup_start_lr(self, w):
+        assert [rate_at(2, base_lr=1, warmup_iter=4, warmup_start_lr=r) for r in (0, 0.5)] == [1 / 2, 3 / 4]
+
+    def min_lr(self, w):
+        assert [rate_at(2, lr_policy='"exp"', base_lr=1, gamma=0.5, min_lr=r) for r in (0, 0.5)] == [1 / 4, 1 / 2]
+
+    def stagelr(self, w):
+        assert [rate_at(2, lr_policy='"multifixed"', stagelr=[0.5, r], stageiter=[1, 9]) for r in (0.25, 2)] == [
+            0.25,
+            2,
+        ]
+
+    def stageiter(self, w):
+        options = {"lr_policy": '"multifixed"', "stagelr": [0.5, 0.25]}
+        assert [rate_at(2, stageiter=[n, 9], **options) for n in (1, 2)] == [0.25, 0.5]
+
+    def momentum_policy(self, w):
+        moves("momentum_policy", '"fixed"', '"poly"', momentum=0.5, max_iter=4)
+
+    def max_momentum(self, w):
+        moves("max_momentum", 0.5, 0.9, momentum=0.25, max_iter=4, momentum_policy='"poly"')
+
+    def momentum_power(self, w):
+        moves("momentum_power", 1, 2, momentum=0.25, max_iter=4, momentum_policy='"poly"')
+
+    def weight_decay_policy(self, w):
+        moves("weight_decay_policy", '"fixed"', '"poly"', weight_decay=0.1, max_weight_decay=0.5, max_iter=4)
+
+    def max_weight_decay(self, w):
+        moves("max_weight_decay", 0.5, 1, weight_decay=0.1, weight_decay_policy='"poly"', max_iter=4)
+
+    def weight_decay_power(self, w):
+        options = {"weight_decay": 0.1, "max_weight_decay": 0.5, "weight_decay_policy": '"poly"', "max_iter": 4}
+        moves("weight_decay_power", 1, 2, **options)
+
+    def larc(self, w):
+        moves("larc", "false", "true")
+
+    def larc_policy(self, w):
+        moves("larc_policy", '"scale"', '"clip"', larc="true")
+
+    def larc_eta(self, w):
+        moves("larc_eta", 0.01, 0.02, larc="true")
+
+    def local_lr_auto(self, w):
+        moves("local_lr_auto", "false", "true")
+
+    def local_gw_ratio(self, w):
+        moves("local_gw_ratio", 0.01, 0.02, local_lr_auto="true")
+
     def momentum(self, w):
         moves("momentum", 0.5, 0.9)
 
@@ -289,6 +349,19 @@ class Fields:
         assert bits(runs[0]) == bits(runs[1]) == bits(runs[2])
         assert [solver.param.layer_wise_reduce for solver in runs] == [True, False, True]
 
+    def eval_type(self, w):
+        assert [name for name, _ in solver_of().test()] == ["map"]
+        assert len(solver_of(eval_type='"classification"').test()) > 1  # every number of the rows by itself
+
+    def ap_version(self, w):
+        assert len({solver_of(ap_version=f'"{version}"').test()[0][1] for version in ("11point", "Integral")}) == 2
+
+    def show_per_class_result(self, w):
+        for value in ("true", "false"):
+            w.caplog.clear()
+            solver_of(show_per_class_result=value).test()
+            assert any(line.startswith("class1: ") for line in messages(w.caplog)) == (value == "true")
+
 
 @pytest.mark.parametrize("name", [field.name for field in SolverParameter.DESCRIPTOR.fields])
 def test_field(name, world):
@@ -301,12 +374,22 @@ def test_field(name, world):
     [
         *(
             (name, v, f"{name} {v} is not finite")
-            for name in ("base_lr", "momentum", "weight_decay", "delta", "gamma", "power", "rms_decay", "momentum2")
+            for name in (
+                "base_lr",
+                "momentum",
+                "weight_decay",
+                "delta",
+                "gamma",
+                "power",
+                "rms_decay",
+                "momentum2",
+                "larc_eta",
+            )
             for v in ("nan", "inf")
         ),
         *(
             (name, -2, f"{name} -2 is negative")
-            for name in ("display", "max_iter", "snapshot", "test_interval", "device_id", "test_iter")
+            for name in ("display", "max_iter", "snapshot", "test_interval", "device_id", "test_iter", "warmup_iter")
         ),
         *((name, 0, f"{name} 0 is not positive") for name in ("average_loss", "iter_size")),
         ("clip_gradients", "nan", "clip_gradients nan is not a limit"),

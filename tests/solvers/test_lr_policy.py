@@ -10,7 +10,7 @@ import pytest
 
 from pycaffe_lms.errors import SolverError
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
-from pycaffe_lms.solvers.lr_policy import check_policy, learning_rate
+from pycaffe_lms.solvers.lr_policy import check_policy, learning_rate, momentum, weight_decay
 
 from .helpers import CONSTANT, inner, loss, make, messages
 
@@ -150,3 +150,65 @@ def test_a_solver_trains_with_the_policy_of_its_iterations(caplog):
         "Iteration 3, lr = 0.125",
         "Iteration 4, lr = 0.125",
     ]
+
+
+# -- of forks: formulas of their sgd_solver.cpp --------------------------------------------------------------------
+def _rates(param: SolverParameter) -> list[float]:
+    check_policy(param)
+    return [learning_rate(param, n).rate for n in range(11)]
+
+
+def test_a_rampup_rises_as_a_square():
+    found = _rates(_param("poly", power=2, rampup_interval=4, rampup_lr=0.0625))
+    rising = [0.0625 + (BASE - 0.0625) * (n / 4) ** 2 for n in range(4)]
+    assert found == pytest.approx([*rising, *(BASE * (1 - n / 11) ** 2 for n in range(4, 11))], rel=1e-12)
+
+
+def test_a_warmup_rises_as_a_line():
+    found = _rates(_param("fixed", warmup_iter=5, warmup_start_lr=0.0625))
+    rising = [(n * BASE + (5 - n) * 0.0625) / 5 for n in range(5)]
+    assert found == pytest.approx([*rising, *[BASE] * 6], rel=1e-12)
+
+
+def test_no_rate_is_below_min_lr_and_poly_ends_there():
+    least = 0.03125
+    found = _rates(_param("poly", power=2, min_lr=least))
+    assert found == pytest.approx([(BASE - least) * (1 - n / 11) ** 2 + least for n in range(11)], rel=1e-12)
+    found = _rates(_param("exp", gamma=0.5, min_lr=least))
+    assert found == pytest.approx([max(BASE * 0.5**n, least) for n in range(11)], rel=1e-12)
+
+
+def test_multifixed_gives_each_stage_its_rate():
+    """Iteration n is of the first stage that ends at n or later; after all of them the last rate stays."""
+    param = _param("multifixed", stagelr=[0.5, 0.25, 0.125], stageiter=[2, 3, 8])
+    assert _rates(param) == [0.5] * 3 + [0.25] + [0.125] * 7
+
+
+def test_momentum_and_decay_that_change():
+    param = _param("fixed", momentum=0.5, max_momentum=0.875, momentum_power=2, weight_decay=0.25)
+    param.momentum_policy, param.weight_decay_policy = "poly", "poly"
+    param.max_weight_decay, param.weight_decay_power = 0.75, 3
+    for n in range(11):
+        assert momentum(param, n, BASE) == pytest.approx(0.5 + 0.375 * (n / 11) ** 2, rel=1e-12)
+        assert weight_decay(param, n) == pytest.approx(0.25 + 0.5 * (n / 11) ** 3, rel=1e-12)
+    param.momentum_policy = "opt"
+    assert momentum(param, 0, 0.25) == pytest.approx(0.75**2)
+    assert momentum(param, 0, 1e-8) == 0.875  # max_momentum
+    param.ClearField("max_momentum")
+    assert momentum(param, 0, 0.01) == pytest.approx(0.95**2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"lr_policy": "multifixed", "stagelr": [1.0]}, "stagelr", "1 stagelr for 0 stageiter"),
+        ({"lr_policy": "multifixed"}, "stagelr", "0 stagelr for 0 stageiter"),
+        ({"lr_policy": "poly", "base_lr": 0.5, "max_iter": 1, "min_lr": 0.75}, "min_lr", "min_lr 0.75 is above"),
+        ({"lr_policy": "fixed", "momentum_policy": "up"}, "momentum_policy", 'momentum_policy "up" is unknown'),
+        ({"lr_policy": "fixed", "weight_decay_policy": "poly"}, "max_iter", "max_iter is not positive"),
+    ],
+)
+def test_settings_of_forks_that_do_not_fit(fields, field, said):
+    with pytest.raises(SolverError, match=said) as caught:
+        check_policy(SolverParameter(**fields))
+    assert caught.value.field == field and caught.value.fix

@@ -78,8 +78,8 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     },
     "SolverParameter": {
         **dict.fromkeys(("solver_data_type", "store_blobs_in_old_format"), _PRECISION),
-        "larc_turbo": _PLAIN_NVIDIA,
         "per_parameter_reduce": _PLAIN_NVIDIA,
+        "richness": Ignored("yjxiong's Caffe", "cuDNN's workspace has a limit of its own here"),
         "engine": _PLAIN_INTEL,
     },
     "LayerParameter": _LAYER_IGNORED,
@@ -118,10 +118,6 @@ _RELU = _intel("a ReLU inside this layer", 'write a layer of type "ReLU" after i
 _WITH_RELU = {"relu": _RELU, "negative_slope": _RELU._replace(neutral="0")}
 
 
-def _rates(what: str) -> RefusedField:
-    return _nvidia(what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
-
-
 def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
     return RefusedField(
         fork, "this change of pictures", "make it when the data is made, or feed it from Python", neutral
@@ -140,27 +136,10 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         )
     },
     "SolverParameter": {
-        "rampup_interval": _rates("a rate that rises at first")._replace(neutral="0"),
-        "rampup_lr": _rates("a rate that rises at first")._replace(neutral="0"),
-        "min_lr": _rates("a least rate")._replace(neutral="0"),
-        "momentum_policy": _nvidia("a momentum that changes", "give `momentum` alone", "fixed"),
-        "max_momentum": _nvidia("a momentum that changes", "give `momentum` alone"),
-        "momentum_power": _nvidia("a momentum that changes", "give `momentum` alone"),
-        "weight_decay_policy": _nvidia("a decay that changes", "give `weight_decay` alone", "fixed"),
-        "weight_decay_power": _nvidia("a decay that changes", "give `weight_decay` alone"),
-        "max_weight_decay": _nvidia("a decay that changes", "give `weight_decay` alone", "0"),
-        "larc": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
-        "larc_policy": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer"),
-        "larc_eta": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "larc_turbo": _nvidia("a rate that follows how gradient and history agree", "delete it", "false"),
         "test_and_snapshot_last_epochs": _nvidia("more tests near the end", "use test_interval", "0"),
         "plateau_winsize": _ssd("lr_policy: plateau", "use multistep with stepvalue"),
-        "stagelr": _intel("rates by stage", "use multistep with stepvalue"),
-        "stageiter": _intel("rates by stage", "use multistep with stepvalue"),
         "disabled_update": _intel("training without updates", "use base_lr: 0", "false"),
-        "warmup_iter": _intel("a rate that rises at first", "train those iterations on their own", "0"),
-        "warmup_start_lr": _intel("a rate that rises at first", "train those iterations on their own", "0"),
-        "local_lr_auto": _intel("rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
-        "local_gw_ratio": _intel("rates per layer (LARS)", "delete it, or give lr_mult per layer"),
         "test_offset": _intel("tests that begin later", "use test_interval", "0"),
     },
     "LayerParameter": _LAYER_REFUSED,

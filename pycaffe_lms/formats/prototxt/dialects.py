@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
 _LAYERS = ("LayerParameter", "V1LayerParameter")
 _WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
+_DEVICES = Ignored("yjxiong's Caffe", "only the first is taken; -gpu 0,1 trains on several")
 _WINDOWED = ("PoolingParameter", "ConvolutionParameter")
 _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
 
@@ -100,6 +101,9 @@ def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
                 if entry.text() in C3D_TYPES:
                     word = entry.value[0]
                     edits.words[word] = word.text.replace(entry.text(), C3D_TYPES[entry.text()])
+        if (message.name, one.name) == ("SolverParameter", "device_id") and len(one.values) > 1:
+            edits.ignored.setdefault(("device_id", _DEVICES), []).append(one.tokens[0].line)
+            edits.replace([one], f"device_id: {one.values[0].text()}")
     if message.name in _WINDOWED:
         _windows(written, message.name, edits)
 

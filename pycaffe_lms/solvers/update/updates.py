@@ -31,7 +31,9 @@ from ...ops import ops_of
 from ...ops.update_rules import UpdateNumbers
 from ...ops.update_table import table_words
 from ...proto.caffe_pb2 import SolverParameter
+from .. import local_rates
 from ..display import number
+from ..lr_policy import momentum, weight_decay
 from ..rules import Rule
 from .divided import DividedHistory
 from .sharing import Gathers, Shares
@@ -74,6 +76,7 @@ class Updates:
         self._histories = Histories(net, rule.slots, shares=shares)
         self.divided = DividedHistory(net, self._histories, rule.slots, shares) if shares is not None else None
         self._squares: list[BufferId] = []  # buffers: sums of squares, and workspace for them
+        self._rows: BufferId | None = None  # buffer: `UpdateNumbers` of each piece, where parameters have own rates
         self._numbers = net.memory.store.add(
             "solver.numbers", 8 * _NUMBERS
         )  # `UpdateNumbers`, which change between runs
@@ -88,26 +91,33 @@ class Updates:
         anew = self._histories.follow(self._moving)
         self.pieces = list(self._histories.pieces(self._moving))  # parameters, or blocks of them, with their histories
         sizes = [n for p, _ in self.pieces if (n := self._own(p)[1])]
-        possible = UpdateAll.possible(net) and bool(sizes)
+        self._local = local_rates.asked(self._param)
+        possible = UpdateAll.possible(net) and bool(sizes) and not self._local
         if anew or possible is not bool(self._together):
             memory.store.drop(update.table for update in self._together.values())
             self._together = {}
         if possible and not self._together:
             self._together = {apart: UpdateAll(net, self._rule, self._numbers, sizes, apart) for apart in (False, True)}
-        self.tail, self._apart = self._update_steps(False), self._update_steps(True)
         params = [p for p, _ in self.pieces]
+        if self._local and (anew or self._rows is None):
+            memory.store.drop(() if self._rows is None else (self._rows,))
+            self._rows = memory.store.add("solver.local_numbers", 8 * _NUMBERS * max(1, len(params)))
+        self.tail, self._apart = self._update_steps(False), self._update_steps(True)
         self._clears = [self._clear_step(p) for p in params if p.diff not in self._reached]
         self._clips = self._param.clip_gradients >= 0
-        if self._clips and (anew or not self._squares):
+        if (self._clips or self._local) and (anew or not self._squares):
             memory.store.drop(self._squares)
-            sizes_of = {"squares": max(1, len(params)), "partials": _PARTIALS}
+            sizes_of = {"squares": 2 * max(1, len(params)), "partials": _PARTIALS}
             self._squares = [memory.store.add(f"solver.{name}", 8 * n) for name, n in sizes_of.items()]
-        self._norms = [self._norm_step(i, p) for i, p in enumerate(params) if self._clips]
+        self._norms = [self._norm_step(i, p, p.diff) for i, p in enumerate(params) if self._clips or self._local]
+        self._norms += [self._norm_step(len(params) + i, p, p.data) for i, p in enumerate(params) if self._local]
 
     def follow_net(self) -> None:
-        """Make the steps anew where a reshape gave the net other buffers, or clipping has been turned on or off."""
+        """Make the steps anew where a reshape gave the net other buffers, or settings need other steps."""
         self._net.refresh_shapes()
-        if self._made_for is not self._net.memory or self._clips != (self._param.clip_gradients >= 0):
+        made = (self._clips, self._local)
+        wanted = (self._param.clip_gradients >= 0, local_rates.asked(self._param))
+        if self._made_for is not self._net.memory or made != wanted:
             self._make_steps()
 
     def _gradients_that_backward_writes(self) -> set[int]:
@@ -183,17 +193,51 @@ class Updates:
         return said
 
     # -- one iteration ----------------------------------------------------------------------------------------
-    def set_numbers(self, rate: float, iteration: int, clip_scale: float = 1.0) -> None:
-        """Set the scalars of the next update. rate: that of the policy. clip_scale: factor of gradients."""
-        p, memory = self._param, self._net.memory.memories[self._numbers]
-        memory.ask(Ask.OVERWRITE_CPU)
-        memory.host_array((_NUMBERS,), np.float64)[...] = UpdateNumbers(
-            self._rule.rate(rate, iteration, p),
+    def set_numbers(self, rate: float, iteration: int, clip_scale: float = 1.0) -> UpdateNumbers:
+        """Set the scalars of the next update, and return them.
+
+        Args:
+            rate: that of the policy.
+            clip_scale: factor of gradients.
+        """
+        p, rule, memory = self._param, self._rule, self._net.memory.memories[self._numbers]
+        keep, keep2, delta = rule.numbers(p)
+        if rule.keep == "momentum":
+            keep = momentum(p, iteration, rate)
+        numbers = UpdateNumbers(
+            rule.rate(rate, iteration, p),
             clip_scale / p.iter_size,
-            p.weight_decay,
+            weight_decay(p, iteration),
             float(p.regularization_type == "L1"),
-            *self._rule.numbers(p),
+            keep,
+            keep2,
+            delta,
         )
+        memory.ask(Ask.OVERWRITE_CPU)
+        memory.host_array((_NUMBERS,), np.float64)[...] = numbers
+        return numbers
+
+    def _set_local_numbers(self, rate: float, numbers: UpdateNumbers) -> None:
+        """Set the scalars of each piece, whose rate follows from the norms of its whole parameter."""
+        assert self._rows is not None
+        gradients, weights = self._norms_found()
+        rows, at = np.tile(numbers, (len(self.pieces), 1)), 0
+        for param in self._moving:
+            own = slice(at, at + len(self._net.arrangement.pieces(param)))
+            weight = math.sqrt(float(weights[own].sum()))
+            gradient = numbers.scale * math.sqrt(float(gradients[own].sum()))
+            rows[own, 0] = local_rates.local_rate(self._param, rate, numbers.keep, param.lr_mult, weight, gradient)
+            at = own.stop
+        memory = self._net.memory.memories[self._rows]
+        memory.ask(Ask.OVERWRITE_CPU)
+        memory.host_array(rows.shape, np.float64)[...] = rows
+
+    def _norms_found(self) -> tuple[AnyArray, AnyArray]:
+        """Return the sums of squares of the pieces: of gradients, and of values where those were asked for."""
+        memory = self._net.memory.memories[self._squares[0]]
+        n = len(self.pieces)
+        squares = Blob("solver.squares", (2 * n,), np.float64, (memory, None)).read_data()
+        return squares[:n], squares[n:]
 
     def clear(self) -> None:
         """Clear gradients that no backward writes, before a forward whose update is a program of its own."""
@@ -210,8 +254,10 @@ class Updates:
         clip_scale = 1.0
         if self._norms:
             self._run_apart("norms")
-            clip_scale = self._clip()
-        self.set_numbers(rate, iteration, clip_scale)
+            clip_scale = self._clip() if self._clips else 1.0
+        numbers = self.set_numbers(rate, iteration, clip_scale)
+        if self._local:
+            self._set_local_numbers(rate, numbers)
         self._run_apart("update")
 
     def _run_apart(self, key: str) -> None:
@@ -219,9 +265,7 @@ class Updates:
 
     def _clip(self) -> float:
         """Return by what gradients are multiplied."""
-        memory = self._net.memory.memories[self._squares[0]]
-        squares = Blob("solver.squares", (len(self.pieces),), np.float64, (memory, None))
-        norm = math.sqrt(float(squares.read_data().sum()))
+        norm = math.sqrt(float(self._norms_found()[0].sum()))
         limit: float = self._param.clip_gradients
         if not norm > limit:
             return 1.0
@@ -242,7 +286,9 @@ class Updates:
         gathers = [self._gather_step(p) for p, _ in self.pieces] if self._shares is not None else []
         if self._together:
             return [self._together[apart].step(pieces, has, [self._own(p) for p, _ in pieces]), *gathers]
-        return [*(self._update_step(p, slots, h) for (p, slots), h in zip(pieces, has, strict=True)), *gathers]
+        at = [i for i, (p, _) in enumerate(self.pieces) if self._own(p)[1]]
+        steps = (self._update_step(i, *piece, h) for i, piece, h in zip(at, pieces, has, strict=True))
+        return [*steps, *gathers]
 
     def _own(self, param: Param) -> tuple[int, int]:
         """Return where this rank's share of a parameter begins, and its elements."""
@@ -267,24 +313,31 @@ class Updates:
             self._shares.communicator = communicator
             self._make_steps()
 
-    def _update_step(self, param: Param, history: Slots, has_gradient: bool) -> HostedStep:
-        """Return the update of one piece. has_gradient: False where no backward writes the gradient: it is zero, but
+    def _update_step(self, i: int, param: Param, history: Slots, has_gradient: bool) -> HostedStep:
+        """Return the update of piece `i`. has_gradient: False where no backward writes the gradient: it is zero, but
         the buffer may hold the last update and must be cleared."""
+        numbers, row = (self._numbers, 0) if not self._local or self._rows is None else (self._rows, i)
         accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
         accesses += (Access(param.diff, Mode.UPDATE if has_gradient else Mode.OVERWRITE),)
-        accesses += (Access(self._numbers, Mode.READ),)
+        accesses += (Access(numbers, Mode.READ),)
         name = f"update:{self._net.run_graph.param_name(param)}"
-        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient), repeatable=True)
+        lr_mult = param.lr_mult if numbers == self._numbers else 1.0  # in the row's own rate already
 
-    def _run_update(self, param: Param, history: Slots, has_gradient: bool) -> None:
+        def run() -> None:
+            own = _array(self._net, numbers, (_NUMBERS,), np.float64, row * _NUMBERS)
+            self._run_update(param, history, has_gradient, own, lr_mult)
+
+        return HostedStep(Step(name, accesses), run, repeatable=True)
+
+    def _run_update(self, param: Param, history: Slots, has_gradient: bool, numbers: AnyArray, lr_mult: float) -> None:
         dtype = self._net.dtype
         start, n = self._own(param)
         weight, diff = (_array(self._net, b, (n,), dtype, start) for b in (param.data, param.diff))
         slots = [_array(self._net, b, (n,), dtype) for b in history]
-        ops, numbers = ops_of(self._net.device), _array(self._net, self._numbers, (_NUMBERS,), np.float64)
+        ops = ops_of(self._net.device)
         if not has_gradient:
             ops.fill(diff, 0.0)
-        ops.solver_update(self._rule.operation, weight, diff, slots, numbers, param.lr_mult, param.decay_mult)
+        ops.solver_update(self._rule.operation, weight, diff, slots, numbers, lr_mult, param.decay_mult)
 
     def _clear_step(self, param: Param) -> HostedStep:
         step = Step(f"clear:{self._net.run_graph.param_name(param)}", (Access(param.diff, Mode.OVERWRITE),))
@@ -294,20 +347,21 @@ class Updates:
 
         return HostedStep(step, clear)
 
-    def _norm_step(self, i: int, param: Param) -> HostedStep:
+    def _norm_step(self, i: int, param: Param, buffer: int) -> HostedStep:
+        """Return the step that writes sum of squares `i`: of a piece's gradient, or of its values."""
         accesses = (
-            Access(param.diff, Mode.READ),
+            Access(buffer, Mode.READ),
             Access(self._squares[0], Mode.UPDATE),
             Access(self._squares[1], Mode.OVERWRITE),
         )
-        name = f"norm:{self._net.run_graph.param_name(param)}"
-        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param), repeatable=True)
+        name = f"{'norm' if buffer == param.diff else 'weight norm'}:{self._net.run_graph.param_name(param)}"
+        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param, buffer), repeatable=True)
 
-    def _run_norm(self, i: int, param: Param) -> None:
+    def _run_norm(self, i: int, param: Param, buffer: int) -> None:
         squares, partials = self._squares
-        out = _array(self._net, squares, (max(1, len(self.pieces)),), np.float64)
+        out = _array(self._net, squares, (2 * max(1, len(self.pieces)),), np.float64)
         work = _array(self._net, partials, (_PARTIALS,), np.float64)
-        ops_of(self._net.device).sum_squares(_array(self._net, param.diff, param.shape, self._net.dtype), out, i, work)
+        ops_of(self._net.device).sum_squares(_array(self._net, buffer, param.shape, self._net.dtype), out, i, work)
 
     # -- history ----------------------------------------------------------------------------------------------
     def history_blobs(self) -> list[Blob | tuple[int, ...]]:
