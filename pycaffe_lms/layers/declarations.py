@@ -136,6 +136,7 @@ class Declaration:
     # gradients
     backward_reads: Reads = Reads.ALL
     no_backward: frozenset[int] | None = frozenset()  # bottoms that can never get a gradient; None: all
+    skips_backward: frozenset[int] = frozenset()  # bottoms that get no gradient, though layers before them may learn
     ignores_force_backward: frozenset[int] = frozenset()  # bottoms to which force_backward does not apply (labels)
     overwrites_top_diffs: bool = False  # backward changes top_diff: nothing may read it later
     gradients_without_top_diffs: bool = False  # gradients may be nonzero even if those of all tops are zero

@@ -7,8 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from pycaffe_lms import TRAIN, Net
 from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.layers.user_layer import UserLayer
 
 from .cases import Case
 from .harness import LayerBench, check_gradient
@@ -121,3 +124,49 @@ def test_declarations():
 def test_refused(text, shapes, error, message):
     with pytest.raises(error, match=f'layer "l".*{message}'):
         LayerBench(TYPE, text, shapes)
+
+
+END_TO_END = """
+layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 3 dim: 4 } } }
+layer { name: "a" type: "InnerProduct" bottom: "x" top: "a"
+  inner_product_param { num_output: 5 weight_filler { type: "gaussian" } } }
+layer { name: "weights" type: "Python" bottom: "a" top: "target" top: "inside" top: "outside"
+  python_param { module: "%s" layer: "Targets" } }
+layer { name: "loss" type: "SmoothL1Loss" top: "loss" %s
+  bottom: "a" bottom: "target" bottom: "inside" bottom: "outside" }
+"""
+
+
+class Targets(UserLayer):
+    """Make targets and weights from what a layer that learns has made, as py-faster-rcnn's ProposalTargetLayer does."""
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        for blob in top:
+            blob.reshape(*bottom[0].data.shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = np.where(bottom[0].data > 0, 0.25, -4)
+        top[1].data[...] = 0.5
+        top[2].data[...] = 2
+
+    def backward(self, top, propagate_down, bottom):
+        assert not top[1].diff.any() and not top[2].diff.any()
+        bottom[0].diff[...] = 0
+
+
+@pytest.mark.parametrize("down", ["", "propagate_down: [true, true, true, true]"])
+@pytest.mark.parametrize("force", ["", "force_backward: true"])
+def test_weights_made_by_a_layer_that_learns(down, force):
+    """Fast R-CNN's layer gives gradients to bottoms 0 and 1 alone, whatever is asked of it."""
+    net = Net(parse_net(END_TO_END % (__name__, down) + force).message, TRAIN, dtype="float64")
+    x = np.random.default_rng(3).normal(size=(3, 4))
+    net.blobs["x"].data[...] = x
+    net.forward()
+    net.backward()
+    a = net.blobs["a"].data
+    d = 0.5 * (a - np.where(a > 0, 0.25, -4))
+    slope = 2 * 0.5 * np.clip(d, -1, 1) / 3
+    np.testing.assert_allclose(net.params["a"][0].diff, slope.T @ x, rtol=1e-12)

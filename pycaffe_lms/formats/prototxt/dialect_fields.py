@@ -54,6 +54,7 @@ _LAYER_IGNORED = {
     "multinode": _SPREAD,
     "mn_activation_param": _SPREAD,
     "split_param": _PLAIN_INTEL,
+    "quantization_param": Ignored("Intel Caffe, Ristretto", "the layer computes in float, not in 8 bits"),
     "reshape_every_iter": Ignored("FlowNet 2", "shapes are computed again where they change"),
 }
 
@@ -125,7 +126,6 @@ def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
 
 
 _LAYER_REFUSED = {
-    "quantization_param": _intel("computing in 8 bits", "delete the field: the layer computes in float"),
     "mn_grad_compress_param": _intel("compressed gradients", "delete the field: gradients are exact"),
 }
 

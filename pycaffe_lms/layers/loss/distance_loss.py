@@ -54,7 +54,8 @@ class SmoothL1LossLayer(_DistanceLoss):
     f(d) = (sigma d)^2 / 2 where |d| < 1 / sigma^2, else |d| - 1 / (2 sigma^2) (smooth_l1_loss_param.sigma, default 1).
     Bottoms 0 and 1: a and b, N items of equally many elements each. Bottoms 2 and 3, if given: the weights `inside`
     and `outside`, as large as a; without them 1. Top 0: the loss, no axes.
-    Backward reads all bottoms; force_backward may ask for the gradients of a and b, the weights have none.
+    Backward reads all bottoms; force_backward may ask for the gradients of a and b. The weights have none, even where a
+    layer that learns makes them, such as the Python layers of py-faster-rcnn.
     Raises: ShapeError for batches or items of different sizes; LayerParamError for a sigma that is not above 0.
     Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/smooth_L1_loss_layer.cu (2 or 4 bottoms, sigma);
     weiliu89/caffe (SSD), src/caffe/layers/smooth_L1_loss_layer.cu (2 or 3 bottoms, sigma 1).
@@ -64,6 +65,7 @@ class SmoothL1LossLayer(_DistanceLoss):
         LossLayer.declares,
         bottoms=between(2, 4),
         no_backward=frozenset({2, 3}),
+        skips_backward=frozenset({2, 3}),
         ignores_force_backward=frozenset({2, 3}),
     )
 

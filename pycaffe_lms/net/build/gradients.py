@@ -34,7 +34,8 @@ def _from_inputs(graph: Graph) -> None:
     for node in graph.nodes:
         explicit = list(node.layer.param.propagate_down)
         inherited = [needs[b] for b in node.bottoms]
-        node.propagate = explicit or inherited
+        skips = node.layer.declares.skips_backward
+        node.propagate = [p and b not in skips for b, p in enumerate(explicit or inherited)]
         node.param_propagate = [graph.params[p].lr_mult_here != 0 for p in node.params]
         node.need_backward = any(inherited) or any(node.param_propagate)
         for t in node.tops:
