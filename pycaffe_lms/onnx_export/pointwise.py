@@ -27,11 +27,13 @@ def clip(site: Site) -> str:
     return site.op("Max", site.op("Min", site.x, high), low)  # ends in the wrong order: all `min`, as in Caffe
 
 
-@converts("Dropout", family=_FAMILY, ops="Identity", note="nothing at all where it is in place")
+@converts("Dropout", family=_FAMILY, ops="Identity Mul", note="nothing at all where it is in place")
 def dropout(site: Site) -> str:
     if site.layer.phase == 0:
         site.refuse("has phase TRAIN, in which it is random", "remove `phase: TRAIN`")
-    return site.x
+    if site.layer.drops:
+        site.refuse("has sample_weights_test, with which it is random", "delete it")
+    return site.affine(site.x, site.layer.test_scale, 0)
 
 
 @converts("ELU", family=_FAMILY, ops="Elu")

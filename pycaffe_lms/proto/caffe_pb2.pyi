@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: ea552885ae438fd87ba53580bc021a886475197e2e6b352b8b03ab2b0f8ac530
+# sha256 of proto/caffe.proto: a817deb0cb429047f279798e6d912aa1ee6b0ac5f43de64ed631d5ae3f6bc5df
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -865,7 +865,7 @@ class ExpansionParameter(_message.Message):
     def __init__(self, prob: _Optional[float] = ..., max_expand_ratio: _Optional[float] = ...) -> None: ...
 
 class LossParameter(_message.Message):
-    __slots__ = ("ignore_label", "normalize", "normalization")
+    __slots__ = ("ignore_label", "normalize", "normalization", "weight_by_label_freqs", "class_weighting")
     class NormalizationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FULL: _ClassVar[LossParameter.NormalizationMode]
@@ -879,10 +879,14 @@ class LossParameter(_message.Message):
     IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BY_LABEL_FREQS_FIELD_NUMBER: _ClassVar[int]
+    CLASS_WEIGHTING_FIELD_NUMBER: _ClassVar[int]
     ignore_label: int
     normalize: bool
     normalization: LossParameter.NormalizationMode
-    def __init__(self, ignore_label: _Optional[int] = ..., normalize: bool = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ...) -> None: ...
+    weight_by_label_freqs: bool
+    class_weighting: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, ignore_label: _Optional[int] = ..., normalize: bool = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ..., weight_by_label_freqs: bool = ..., class_weighting: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class AccuracyParameter(_message.Message):
     __slots__ = ("top_k", "axis", "ignore_label")
@@ -1059,10 +1063,14 @@ class DataParameter(_message.Message):
     def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., backend: _Optional[_Union[DataParameter.DB, str]] = ..., force_encoded_color: bool = ..., prefetch: _Optional[int] = ...) -> None: ...
 
 class DropoutParameter(_message.Message):
-    __slots__ = ("dropout_ratio",)
+    __slots__ = ("dropout_ratio", "scale_train", "sample_weights_test")
     DROPOUT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    SCALE_TRAIN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_WEIGHTS_TEST_FIELD_NUMBER: _ClassVar[int]
     dropout_ratio: float
-    def __init__(self, dropout_ratio: _Optional[float] = ...) -> None: ...
+    scale_train: bool
+    sample_weights_test: bool
+    def __init__(self, dropout_ratio: _Optional[float] = ..., scale_train: bool = ..., sample_weights_test: bool = ...) -> None: ...
 
 class DummyDataParameter(_message.Message):
     __slots__ = ("data_filler", "num", "channels", "height", "width", "shape")

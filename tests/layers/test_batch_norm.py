@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.errors import LayerParamError, ShapeError
+from pycaffe_lms.errors import ShapeError
 from pycaffe_lms.layers.base import TEST, TRAIN, Needs
 
 from .cases import Case
@@ -145,13 +145,15 @@ def test_backward_needs():
     assert layer.forward_updates() == frozenset() and layer.forward_needs().params == {0, 1, 2}
 
 
-def test_parameters_are_not_learned():
+def test_parameters_are_not_learned(caplog):
     layer = LayerBench("BatchNorm", "param { lr_mult: 0 } param { lr_mult: 0 } param { lr_mult: 0 }", ((4, 3),)).layer
     assert [(p.shape, p.lr_mult, p.filler.value) for p in layer.params] == [((3,), 0, 0), ((3,), 0, 0), ((1,), 0, 0)]
     LayerBench("BatchNorm", "param { lr_mult: 0 }", ((4, 3),))
-    for text in ("param {}", "param { lr_mult: 0 } param { lr_mult: 1 }"):
-        with pytest.raises(LayerParamError, match='layer "l".*lr_mult 1'):
-            LayerBench("BatchNorm", text, ((4, 3),))
+    assert not caplog.records
+    for i, text in enumerate(("param {}", "param { lr_mult: 0 } param { lr_mult: 1 }")):
+        layer = LayerBench("BatchNorm", text, ((4, 3),)).layer
+        assert not any(spec.lr_mult for spec in layer.param.param)
+        assert f"lr_mult 1 of param {i} is taken as 0" in caplog.records[i].getMessage()
 
 
 def test_shapes_refused():

@@ -19,6 +19,10 @@ CASES: list[Case] = [
     Case("Dropout", "dropout_param { dropout_ratio: 0 }", ((5,),)),
     Case("Dropout", "", ((3, 5),), phase=TEST),
     Case("Dropout", "", ((3, 5),), phase=TEST, in_place=True),
+    Case("Dropout", "dropout_param { dropout_ratio: 0.25 scale_train: false }", ((3, 7),)),
+    Case("Dropout", "dropout_param { dropout_ratio: 0.25 scale_train: false }", ((3, 7),), phase=TEST),
+    Case("Dropout", "dropout_param { dropout_ratio: 0.25 scale_train: false }", ((3, 7),), phase=TEST, in_place=True),
+    Case("Dropout", "dropout_param { dropout_ratio: 0.25 sample_weights_test: true }", ((3, 7),), phase=TEST),
     Case("Dropout", "", ((0, 5),)),
     Case("Dropout", "", ((0, 5),), phase=TEST),
 ]
@@ -37,23 +41,23 @@ def test_philox_known_answers():
     assert hexes(pi, 0x299F31D0 << 32 | 0xA4093822) == "d16cfe09 94fdcceb 5001e420 24126ea1"
 
 
-def plain(x, ratio, seed, draw):
+def plain(x, ratio, seed, draw, scaled=True):
     """Compute the definition, one element at a time."""
     y = []
     for i, v in enumerate(x.ravel().tolist()):
         block = [np.array([c], np.uint64) for c in (i // 4, 0, draw & 0xFFFFFFFF, draw >> 32)]
         bits = int(philox(block, seed)[i % 4][0])
-        y.append(v / (1 - ratio) if bits >= ratio * 2**32 else 0.0)
+        y.append((v / (1 - ratio) if scaled else v) if bits >= ratio * 2**32 else 0.0)
     return np.array(y).reshape(x.shape)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.phase == TRAIN], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.phase == TRAIN or "sample" in c.text], ids=str)
 @pytest.mark.parametrize("seed, draws", [(0, 0), (2**63 - 1, 2**32 + 3)])
 def test_forward_is_the_definition(case, seed, draws):
     bench, (x,) = case.bench(), case.make_bottoms(np.random.default_rng(1))
     bench.layer.seed, bench.layer.draws = seed, draws
     (y,) = bench.forward([x])
-    np.testing.assert_allclose(y, plain(x, bench.layer.ratio, seed, draws), rtol=1e-14)
+    np.testing.assert_allclose(y, plain(x, bench.layer.ratio, seed, draws, "false" not in case.text), rtol=1e-14)
     assert bench.layer.draws == draws + 1
 
 
@@ -104,6 +108,13 @@ def test_test_phase_copies():
     x = np.arange(6.0)
     assert np.array_equal(bench.forward([x])[0], x) and bench.layer.state()["draws"] == 0
     assert np.array_equal(bench.backward([x])[0][0], x)
+
+
+def test_test_phase_scales_where_training_does_not():
+    text = "dropout_param { dropout_ratio: 0.25 scale_train: false }"
+    bench, x = LayerBench("Dropout", text, ((6,),), phase=TEST), np.arange(6.0)
+    assert np.array_equal(bench.forward([x])[0], 0.75 * x)
+    assert np.array_equal(bench.backward([x])[0][0], 0.75 * x)
 
 
 @pytest.mark.parametrize("ratio", [1, -0.1, 1.5])

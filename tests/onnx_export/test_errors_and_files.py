@@ -89,6 +89,10 @@ def test_layers_that_read_data(tmp_path):
     [
         (layer("d", "Dropout", "data", "d", "phase: TRAIN"), 'layer "d" (Dropout): has phase TRAIN'),
         (
+            layer("d", "Dropout", "data", "d", "dropout_param { sample_weights_test: true }"),
+            'layer "d" (Dropout): has sample_weights_test, with which it is random',
+        ),
+        (
             layer("d", "Pooling", "data", "d", "phase: TRAIN pooling_param { pool: STOCHASTIC kernel_size: 2 }"),
             "phase TRAIN",
         ),

@@ -174,7 +174,7 @@ def _cases():
         yield f"{name}_backward", h(*shape), h(*shape), h(*shape)
     yield "relu_forward", h(*shape), h(*shape), 0.1
     yield "relu_backward", h(*shape), h(*shape), h(*shape), 0.1
-    yield "dropout_forward", h(*shape), h(*shape), 0.4, np.array([3, 4, 0], np.uint64)
+    yield "dropout_forward", h(*shape), h(*shape), 0.4, np.array([3, 4, 0], np.uint64), 1 / 0.6
     yield "eltwise_sum", [h(*shape), h(*shape)], [1.0, 0.1], h(*shape)
     yield "eltwise_sum_backward", h(*shape), [h(*shape), h(*shape)], [1.0, 0.1]
     yield "eltwise_max", [h(*shape), h(*shape)], h(*shape), np.zeros(shape, np.uint8)

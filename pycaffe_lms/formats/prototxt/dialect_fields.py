@@ -100,6 +100,9 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
         "random_seed": _RANDOM,
     },
     "DropoutParameter": {"random_seed": _RANDOM},
+    "BatchNormParameter": {
+        "filler": Ignored(INTEL, "the scale is that of scale_bias: true, or of a Scale layer after it")
+    },
 }
 
 
@@ -153,7 +156,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     },
     "BatchNormParameter": {
         "use_weight_bias": _intel("a scale of that name", "write scale_bias: true, or a Scale layer", "false"),
-        "filler": _intel("a filler of that name", "write it as scale_filler"),
         "bias_term": _intel("a choice of bias", 'write a "Scale" layer with bias_term after it'),
         "stats_batch_size": _intel(
             "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
@@ -177,12 +179,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     },
     "ROIPoolingParameter": {"pooled_size": _intel("pooling of regions in 3-D", "write pooled_h and pooled_w")},
     "ELUParameter": {"lambda": _nvidia("a scale in ELU", 'write a "Power" layer with scale after it', "1")},
-    "DropoutParameter": {
-        "scale_train": RefusedField("SegNet's Caffe", "dropout that scales when testing", "delete it", "true"),
-        "sample_weights_test": RefusedField(
-            "SegNet's Caffe", "dropout when testing", "write it as a Python layer", "false"
-        ),
-    },
     "ImageDataParameter": {
         "short_side": _augment(NVIDIA),
         "dataset_share_per_node": _nvidia("a share of the list", "write a shorter list", "1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..base import TRAIN, AnyArray, Declaration, InPlace, Ops, Pass, Reads, Shapes
 from ..mixins import RandomLayer
@@ -13,11 +14,14 @@ from ..registry import register_layer
 class DropoutLayer(RandomLayer):
     """TRAIN: y = x * 0 with probability r (dropout_param.dropout_ratio, default 0.5), else x / (1 - r), drawn for each
     element in each forward. TEST: y = x.
+    With scale_train: false, TRAIN: y = x * 0 or x; TEST: y = x * (1 - r). With sample_weights_test: true, TEST is as
+    TRAIN.
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. Backward reads no values: it draws again, because
     the draws depend only on `seed` (from the net) and on the number of forwards before.
     Raises: LayerParamError for a ratio outside [0, 1).
     Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; with a generator that is the same on every device.
+    rbgirshick/caffe-fast-rcnn (scale_train) and alexgkendall/caffe-segnet (sample_weights_test), same file.
     """
 
     declares = Declaration(
@@ -25,25 +29,36 @@ class DropoutLayer(RandomLayer):
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        self.ratio = self.param.dropout_param.dropout_ratio
+        p = self.param.dropout_param
+        self.ratio = p.dropout_ratio
         if not 0 <= self.ratio < 1:
             raise self.error(f"dropout_ratio is {self.ratio:g}", fix="set dropout_ratio to 0 or more and less than 1")
+        self.drops = self.phase == TRAIN or p.sample_weights_test
+        self.scale = 1.0 / (1.0 - self.ratio) if p.scale_train else 1.0  # where elements are dropped
+        self.test_scale = 1.0 if p.scale_train else 1.0 - self.ratio
+        if not self.drops and self.test_scale != 1:
+            self.declares = replace(self.declares, any_precision=False)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        if self.phase == TRAIN:
+        if self.drops:
             self.step_scalar("key", 3)
 
     def next_step_scalars(self) -> dict[str, Sequence[int]]:
         return self.next_key()
 
     def forward(self, io: Pass) -> None:
-        if self.phase == TRAIN:
-            io.ops.dropout.forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"])
+        if self.drops:
+            io.ops.dropout.forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"], self.scale)
         else:
-            io.ops.copy(io.bottom[0], io.top[0])
+            self._pass_on(io, io.bottom[0], io.top[0])
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        if self.phase == TRAIN:
-            io.ops.dropout.backward(dy, dx, self.ratio, io.scratch["key"])
+        if self.drops:
+            io.ops.dropout.backward(dy, dx, self.ratio, io.scratch["key"], self.scale)
         else:
-            io.ops.copy(dy, dx)
+            self._pass_on(io, dy, dx)
+
+    def _pass_on(self, io: Pass, x: AnyArray, y: AnyArray) -> None:
+        io.ops.copy(x, y)
+        if self.test_scale != 1:
+            io.ops.scale_by(y, self.test_scale)

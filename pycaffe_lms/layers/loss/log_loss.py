@@ -48,6 +48,7 @@ class _SoftmaxLossLayer(LossLayer):
     """
 
     declares = replace(LossLayer.declares, tops=between(1, 2))
+    matrix: HostArray | None = None  # weights of (label, class), flat, that are not a bottom
 
     def tops_with_prob(self, bottom_shapes: Shapes, axis: int) -> Shapes:
         """Return the shapes of the tops. Set `grid`, around the class axis,
@@ -76,6 +77,33 @@ class _SoftmaxLossLayer(LossLayer):
         tops = frozenset({1}) if len(self.param.top) > 1 else frozenset()
         return Needs(bottoms=frozenset(range(1, len(propagate_down))), tops=tops)
 
+    def matrix_scratch(self, bottom_shapes: Shapes, top_shapes: Shapes) -> None:
+        """Ask for what a loss with a matrix needs."""
+        classes = self.grid.channels
+        self.loss_scratch(norm=True)
+        self.prob_scratch(bottom_shapes, top_shapes)
+        if self.matrix is not None:
+            self.scratch("matrix", (classes * classes,), lives=self.saved_if_needed)
+        self.scratch("row_sums", (classes,), dtype=np.float64, lives=Lives.CALL, forward=False)
+
+    def _matrix(self, io: Pass) -> AnyArray:
+        return io.bottom[2] if self.matrix is None else io.scratch["matrix"]
+
+    def matrix_forward(self, io: Pass) -> None:
+        """Compute p and the loss with the matrix."""
+        prob, matrix = self.prob(io), self._matrix(io)
+        if self.matrix is not None:
+            io.ops.upload_matrix(self.matrix, matrix)
+        io.ops.softmax.forward(io.bottom[0], prob, self.grid)
+        arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
+        norm = self.normalizer(self.grid.outer, self.grid.inner)
+        io.ops.infogain_loss.forward(*arrays, norm, self._labelled)
+
+    def matrix_gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        """Compute the scores' gradient with the matrix."""
+        arrays = (self.prob(io), io.bottom[1], self._matrix(io), dy, io.scratch["norm"])
+        io.ops.infogain_loss.backward(*arrays, io.scratch["row_sums"], dx, self._labelled)
+
 
 @register_layer("SoftmaxWithLoss")
 class SoftmaxWithLossLayer(_SoftmaxLossLayer):
@@ -87,28 +115,53 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
     Bottom 0: scores. Bottom 1: labels, one for each position, no gradient.
     Top 0: the loss, no axes. Top 1, if given: p, the shape of bottom 0; it passes no gradient on.
     Backward reads the labels and p: dx = (p - onehot(label)) * loss weight / Z, 0 at ignored labels.
-    Raises: ShapeError when the labels do not fit the scores; LayerParamError for an axis out of range.
-    Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp.
+    With weight_by_label_freqs: true each position's loss and gradient is multiplied by its label's class_weighting, one
+    number per class, and max(p, 1e-20) is taken; Z is the same.
+    Raises: ShapeError when the labels do not fit the scores; LayerParamError for an axis out of range, or a number of
+    class_weighting that is not that of classes.
+    Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp; weights: alexgkendall/caffe-segnet, same file.
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.read_normalization(VALID)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        return self.tops_with_prob(bottom_shapes, self.param.softmax_param.axis)
+        tops = self.tops_with_prob(bottom_shapes, self.param.softmax_param.axis)
+        self._weigh()
+        return tops
+
+    def _weigh(self) -> None:
+        p, classes = self.param.loss_param, self.grid.channels
+        if not p.weight_by_label_freqs:
+            return
+        if len(p.class_weighting) != classes:
+            raise self.error(
+                f"has {len(p.class_weighting)} class_weighting for {classes} classes",
+                fix="give one class_weighting per class, or delete weight_by_label_freqs",
+            )
+        self.matrix = np.diag(np.array(p.class_weighting, self.dtype)).reshape(-1)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        if self.matrix is not None:
+            self.matrix_scratch(bottom_shapes, top_shapes)
+            return
         self.prob_scratch(bottom_shapes, top_shapes)
         self.scratch("norm", (1,), dtype=np.float64, lives=self.saved_if_needed)
         self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
 
     def forward(self, io: Pass) -> None:
+        if self.matrix is not None:
+            self.matrix_forward(io)
+            return
         prob, norm = self.prob(io), self.normalizer(self.grid.outer, self.grid.inner)
         io.ops.softmax.forward(io.bottom[0], prob, self.grid)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.softmax_loss.forward(*arrays, norm, self._labelled)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        if self.matrix is not None:
+            self.matrix_gradient(io, dy, dx)
+            return
         arrays = (self.prob(io), io.bottom[1], dy, io.scratch["norm"], dx)
         io.ops.softmax_loss.backward(*arrays, self._labelled)
 
@@ -168,29 +221,13 @@ class InfogainLossLayer(_SoftmaxLossLayer):
         return tops
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        classes = self.grid.channels
-        self.loss_scratch(norm=True)
-        self.prob_scratch(bottom_shapes, top_shapes)
-        if self.matrix is not None:
-            self.scratch("matrix", (classes * classes,), lives=self.saved_if_needed)
-        self.scratch("row_sums", (classes,), dtype=np.float64, lives=Lives.CALL, forward=False)
-
-    def _matrix(self, io: Pass) -> AnyArray:
-        return io.bottom[2] if self.matrix is None else io.scratch["matrix"]
+        self.matrix_scratch(bottom_shapes, top_shapes)
 
     def forward(self, io: Pass) -> None:
-        prob, matrix = self.prob(io), self._matrix(io)
-        if self.matrix is not None:
-            io.ops.upload_matrix(self.matrix, matrix)
-        io.ops.softmax.forward(io.bottom[0], prob, self.grid)
-        arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
-        norm = self.normalizer(self.grid.outer, self.grid.inner)
-        io.ops.infogain_loss.forward(*arrays, norm, self._labelled)
+        self.matrix_forward(io)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        arrays = (self.prob(io), io.bottom[1], self._matrix(io), dy, io.scratch["norm"])
-        sums = io.scratch["row_sums"]
-        io.ops.infogain_loss.backward(*arrays, sums, dx, self._labelled)
+        self.matrix_gradient(io, dy, dx)
 
 
 @register_layer("SigmoidCrossEntropyLoss")

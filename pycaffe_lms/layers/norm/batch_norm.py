@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from ..base import (
 )
 from ..registry import register_layer
 
+_log = logging.getLogger(__name__)
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
 _YJXIONG = ("slope_filler", "bias_filler", "momentum", "eps", "frozen", "engine")
 _SEGNET_EPS = 1e-9
@@ -68,8 +70,8 @@ class BatchNormLayer(_BatchNormed):
     Parameters: mean (C), var (C), factor (1), never learned; with scale_bias scale (C), first 1, and bias (C), first 0.
     Backward reads, for x's gradient: the top (batch statistics) or nothing; with scale_bias the scale, and the bottom
     (batch statistics). For that of the scale: the bottom.
-    Raises: LayerParamError for a ParamSpec of a statistic whose lr_mult is not 0, or scale_bias: false with a filler;
-    ShapeError for no axes, or when C changes.
+    An lr_mult of a statistic is taken as 0, with a warning.
+    Raises: LayerParamError for scale_bias: false with a filler; ShapeError for no axes, or when C changes.
     Source: BVLC/caffe, src/caffe/layers/batch_norm_layer.cpp (there (N) is refused); scale_bias: NVIDIA/caffe, same
     file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged).
     """
@@ -90,10 +92,13 @@ class BatchNormLayer(_BatchNormed):
         self._sync = bn.sync and self.phase == TRAIN and not self.use_global and self.context.solver_count > 1
         for i, spec in enumerate(self.param.param[:3]):
             if spec.lr_mult != 0:
-                raise self.error(
-                    f"param {i} has lr_mult {spec.lr_mult:g}, but running statistics are not learned",
-                    fix="write `param { lr_mult: 0 }` three times, or no param at all",
+                _log.warning(
+                    "%s: lr_mult %g of param %d is taken as 0: running statistics are not learned",
+                    self.where,
+                    spec.lr_mult,
+                    i,
                 )
+                spec.lr_mult = 0
         self.channels = self._channels(bottom_shapes[0])
         for shape in ((self.channels,), (self.channels,), (1,)):
             self.add_param(shape, 0, lr_mult=0)

@@ -47,11 +47,11 @@ def threshold(ratio: float) -> int:
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
+def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray, scale: float) -> None:
     seed, offset, start = (int(word) for word in key)
     kind, keys = x.dtype.type, tuple(round_keys(seed))
     counter = map(np.uint64, (start, offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
-    numbers = *counter, keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio))
+    numbers = *counter, keys, np.uint64(threshold(ratio)), kind(scale)
     parallel(_scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), *numbers, grain=_GRAIN)
 
 
@@ -127,11 +127,11 @@ def draw_words(
         bits[4 * j + 2], bits[4 * j + 3] = np.uint32(c2), np.uint32(c3)
 
 
-def dropout_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
-    """Compute y = x / (1 - ratio) where an element is kept, x * 0 where it is dropped; y may be x."""
-    _apply(x, y, ratio, key)
+def dropout_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray, scale: float) -> None:
+    """Compute y = x * scale where an element is kept, x * 0 where it is dropped, a share `ratio`; y may be x."""
+    _apply(x, y, ratio, key, scale)
 
 
-def dropout_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray) -> None:
-    """Compute dx = dy / (1 - ratio) where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
-    _apply(dy, dx, ratio, key)
+def dropout_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray, scale: float) -> None:
+    """Compute dx = dy * scale where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
+    _apply(dy, dx, ratio, key, scale)

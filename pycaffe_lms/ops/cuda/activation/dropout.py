@@ -51,16 +51,15 @@ def threshold(ratio: float) -> int:
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
-    scale = 1.0 / (1.0 - ratio)
+def _apply(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
     run(_SOURCE, "dropout", (x, y), key, threshold(ratio), scale)
 
 
-def dropout_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
-    """Compute y = x / (1 - ratio) where an element is kept, x * 0 where it is dropped; y may be x."""
-    _apply(x, y, ratio, key)
+def dropout_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
+    """Compute y = x * scale where an element is kept, x * 0 where it is dropped, a share `ratio`; y may be x."""
+    _apply(x, y, ratio, key, scale)
 
 
-def dropout_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray) -> None:
-    """Compute dx = dy / (1 - ratio) where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
-    _apply(dy, dx, ratio, key)
+def dropout_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
+    """Compute dx = dy * scale where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
+    _apply(dy, dx, ratio, key, scale)
