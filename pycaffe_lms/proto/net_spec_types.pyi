@@ -929,6 +929,23 @@ class LayerTypes:
         interp_param: Fields | pb.InterpParameter = ...,
     ) -> Made:
         r"""y = x stretched bilinearly so that corners fall on corners: row o of y lies at row o * (h - 1) / (oh - 1) of x."""
+    def L1Loss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""loss = sum of |a - b| / N, N = items of the batch."""
     def LRN(
         self,
         *bottoms: Top,

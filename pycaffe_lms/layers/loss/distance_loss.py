@@ -1,4 +1,4 @@
-"""Losses of the distance between two bottoms: EuclideanLoss and SmoothL1Loss."""
+"""Losses of the distance between two bottoms: EuclideanLoss, SmoothL1Loss and L1Loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...arrays import AnyArray
 from ...ops.records import BoxWeights
-from ..base import Pass, Shapes, between, count
+from ..base import Pass, Shapes, between, count, exactly
 from ..registry import register_layer
 from .base import LossLayer
 
@@ -88,3 +88,23 @@ class SmoothL1LossLayer(_DistanceLoss):
         if any(dx is not None for dx in wanted):
             args = io.top_diff[0], *wanted, self.sigma2, 1 / self.items
             io.ops.smooth_l1_loss.backward(*self._arrays(io), *args)
+
+
+@register_layer("L1Loss")
+class L1LossLayer(SmoothL1LossLayer):
+    """loss = sum of |a - b| / N, N = items of the batch.
+
+    Bottoms 0 and 1: a and b, N items of equally many elements each. Top 0: the loss, no axes.
+    Backward reads both bottoms: da = sign(a - b) * loss weight / N, db = -da, where sign(0) = 0. force_backward may
+    ask for either.
+    Raises: ShapeError for batches or items of different sizes.
+    Source: NVIDIA/caffe, src/caffe/layers/l1_loss_layer.cpp. Here it is a SmoothL1Loss that is quadratic only where
+    |a - b| < 2^-127.
+    """
+
+    declares = replace(
+        LossLayer.declares, bottoms=exactly(2), no_backward=frozenset(), ignores_force_backward=frozenset()
+    )
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        self.sigma2 = 2.0**127
