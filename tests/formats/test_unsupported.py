@@ -32,7 +32,7 @@ def test_everything_is_in_one_error(tmp_path):
     assert str(caught.value) == (
         f"{file}: 3 things that it asks for are missing here:\n"
         '  line 1: layer "data" (ImageGtData): no layer type "ImageGtData": it belongs to MS-CNN; '
-        'leave the layer out, or write it as a "Python" layer\n'
+        'give its values another way: -shape data=32,3,224,224, a "Python" layer, or a layer of docs/supported.md\n'
         '  line 7: layer "b1" (BoxOutput): no layer type "BoxOutput": it belongs to MS-CNN (also line 10); '
         'leave the layer out, or write it as a "Python" layer\n'
         '  line 9: layer "p" (Pooling): PoolingParameter has no field "torch_pooling": it belongs to NVIDIA Caffe '

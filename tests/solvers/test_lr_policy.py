@@ -165,7 +165,9 @@ def test_a_rampup_rises_as_a_square():
 
 
 def test_a_warmup_rises_as_a_line():
-    found = _rates(_param("fixed", warmup_iter=5, warmup_start_lr=0.0625))
+    param = _param("fixed", warmup_iter=5, warmup_start_lr=0.0625, momentum=0.75)
+    found = _rates(param)
+    assert [momentum(param, n, rate) for n, rate in enumerate(found)] == [0.75] * 11
     rising = [(n * BASE + (5 - n) * 0.0625) / 5 for n in range(5)]
     assert found == pytest.approx([*rising, *[BASE] * 6], rel=1e-12)
 

@@ -45,7 +45,8 @@ def refuse_unsupported(
         unknown = types(layer.type) if types is not None and (layer.type or not layer.unsupported) else None
         if unknown is not None:  # its fields are not judged: they go with the type
             where = Where(file=file, line=line(k), layer=layer.name or None, type=layer.type or None)
-            found.append(Lack(where, unknown.message, unknown.fix, UnknownLayerError))
+            fix = unknown.fix if layer.bottom or not forks_of(TYPE, layer.type) else _data_fix(layer)
+            found.append(Lack(where, unknown.message, fix, UnknownLayerError))
         else:
             found += problems(layer.unsupported, file, layer)
     refuse(found)
@@ -72,6 +73,12 @@ def unknown_type(name: str) -> tuple[str, str] | None:
     if forks is None:
         return None
     return f'no layer type "{name}": it belongs to {forks}', 'leave the layer out, or write it as a "Python" layer'
+
+
+def _data_fix(layer: LayerParameter) -> str:
+    """Return the fix for a layer without bottoms, whose data can come from elsewhere."""
+    top = layer.top[0] if layer.top else "data"
+    return f'give its values another way: -shape {top}=32,3,224,224, a "Python" layer, or a layer of docs/supported.md'
 
 
 def refuse(found: list[Lack]) -> None:
