@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: a817deb0cb429047f279798e6d912aa1ee6b0ac5f43de64ed631d5ae3f6bc5df
+# sha256 of proto/caffe.proto: 3c154f1c638ac2a71cc7169bb88c4e296169336aa517329c4abdb02985c5fd24
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -865,28 +865,32 @@ class ExpansionParameter(_message.Message):
     def __init__(self, prob: _Optional[float] = ..., max_expand_ratio: _Optional[float] = ...) -> None: ...
 
 class LossParameter(_message.Message):
-    __slots__ = ("ignore_label", "normalize", "normalization", "weight_by_label_freqs", "class_weighting")
+    __slots__ = ("ignore_label", "normalize", "normalization", "weight_by_label_freqs", "class_weighting", "pre_fixed_normalizer")
     class NormalizationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FULL: _ClassVar[LossParameter.NormalizationMode]
         VALID: _ClassVar[LossParameter.NormalizationMode]
         BATCH_SIZE: _ClassVar[LossParameter.NormalizationMode]
         NONE: _ClassVar[LossParameter.NormalizationMode]
+        PRE_FIXED: _ClassVar[LossParameter.NormalizationMode]
     FULL: LossParameter.NormalizationMode
     VALID: LossParameter.NormalizationMode
     BATCH_SIZE: LossParameter.NormalizationMode
     NONE: LossParameter.NormalizationMode
+    PRE_FIXED: LossParameter.NormalizationMode
     IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BY_LABEL_FREQS_FIELD_NUMBER: _ClassVar[int]
     CLASS_WEIGHTING_FIELD_NUMBER: _ClassVar[int]
+    PRE_FIXED_NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     ignore_label: int
     normalize: bool
     normalization: LossParameter.NormalizationMode
     weight_by_label_freqs: bool
     class_weighting: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ignore_label: _Optional[int] = ..., normalize: bool = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ..., weight_by_label_freqs: bool = ..., class_weighting: _Optional[_Iterable[float]] = ...) -> None: ...
+    pre_fixed_normalizer: float
+    def __init__(self, ignore_label: _Optional[int] = ..., normalize: bool = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ..., weight_by_label_freqs: bool = ..., class_weighting: _Optional[_Iterable[float]] = ..., pre_fixed_normalizer: _Optional[float] = ...) -> None: ...
 
 class AccuracyParameter(_message.Message):
     __slots__ = ("top_k", "axis", "ignore_label")

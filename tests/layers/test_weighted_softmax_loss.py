@@ -26,6 +26,7 @@ CASES: list[Case] = [
     _case("ignore_label: 1"),
     _case("ignore_label: 1 normalization: FULL"),
     _case("normalization: BATCH_SIZE"),
+    _case("normalization: PRE_FIXED pre_fixed_normalizer: 2.5"),
     _case("", (5, 4), (5,), n_top=2),
     _case("", (3, 2, 4), (3, 2), axis="softmax_param { axis: -1 }"),
 ]
@@ -44,7 +45,9 @@ def reference(x, label, layer):
         p = np.exp(x[o, :, i]) / np.exp(x[o, :, i]).sum()
         total -= WEIGHTS[k] * math.log(p[k])
         dx[o, :, i] = WEIGHTS[k] * (p - np.eye(c)[k])
-    z = {param.VALID: valid, param.FULL: outer * inner, param.BATCH_SIZE: outer}[param.normalization]
+    z = {param.VALID: valid, param.FULL: outer * inner, param.BATCH_SIZE: outer, param.PRE_FIXED: 2.5}[
+        param.normalization
+    ]
     return total / z, dx / z
 
 
@@ -67,6 +70,22 @@ def test_without_the_switch_weights_do_not_count():
     benches = [LayerBench("SoftmaxWithLoss", t, ((4, 2), (4,))) for t in (text, "")]
     x, label = np.random.default_rng(3).normal(size=(4, 2)), np.array([0, 1, 1, 0])
     assert len({float(bench.forward([x, label])[0]) for bench in benches}) == 1
+
+
+@pytest.mark.parametrize("type_name", ["SoftmaxWithLoss", "SigmoidCrossEntropyLoss"])
+@pytest.mark.parametrize(("given", "used"), [(2.5, 2.5), (0.5, 1), (None, 1)])
+def test_a_given_normalizer_divides_the_sum(type_name, given, used):
+    """R-FCN's PRE_FIXED; as every normalizer it is at least 1."""
+    number = f"pre_fixed_normalizer: {given}" if given else ""
+    shapes = ((4, 3), (4,)) if type_name == "SoftmaxWithLoss" else ((4, 3), (4, 3))
+    x, label = np.random.default_rng(3).normal(size=(4, 3)), np.ones(shapes[1])
+    texts = (f"loss_param {{ normalization: PRE_FIXED {number} }}", "loss_param { normalization: NONE }")
+    found = []
+    for text in texts:
+        bench = LayerBench(type_name, text, shapes)
+        found.append((float(bench.forward([x, label])[0]), bench.backward([np.array(1.0)])[0][0]))
+    assert found[0][0] == pytest.approx(found[1][0] / used, rel=1e-12)
+    np.testing.assert_allclose(found[0][1], found[1][1] / used, rtol=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["", "class_weighting: 1"])

@@ -152,7 +152,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "label_smoothing": RefusedField(
             f"{NVIDIA}, {INTEL}", "smoothed labels", "delete it, or use a Python layer", "0"
         ),
-        "pre_fixed_normalizer": _intel("a loss over a given number", "use normalization: NONE and loss_weight"),
     },
     "BatchNormParameter": {
         "use_weight_bias": _intel("a scale of that name", "write scale_bias: true, or a Scale layer", "false"),

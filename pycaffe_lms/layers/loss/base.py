@@ -12,8 +12,8 @@ from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Lives, Ops, Reads, Shapes, count, exactly
 
-FULL, VALID, BATCH_SIZE = (
-    caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE")
+FULL, VALID, BATCH_SIZE, PRE_FIXED = (
+    caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE", "PRE_FIXED")
 )
 
 
@@ -55,10 +55,12 @@ class LossLayer(Layer):
         elif loss.HasField("normalize"):
             self.mode = VALID if loss.normalize else BATCH_SIZE
 
-    def normalizer(self, outer: int, inner: int) -> int:
+    def normalizer(self, outer: int, inner: int) -> float:
         """Return the number Z to divide by, before it is raised to 1. -1: count the labels that are not ignored."""
         if self.mode == VALID and self.has_ignore:
             return -1
+        if self.mode == PRE_FIXED:
+            return max(1.0, self.param.loss_param.pre_fixed_normalizer)
         return {FULL: outer * inner, VALID: outer * inner, BATCH_SIZE: outer}.get(self.mode, 1)
 
     def loss_scratch(self, norm: bool = False) -> None:

@@ -110,8 +110,9 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
     """loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis.
 
     Z = max(1, ...) of: VALID (default) labels other than ignore_label; FULL positions; BATCH_SIZE positions before the
-    class axis; NONE 1. The older loss_param.normalize is used where normalization is not set: true VALID, false
-    BATCH_SIZE. Labels are cut to integers; one outside 0..C-1 makes the loss NaN, and its position's gradient too.
+    class axis; PRE_FIXED loss_param.pre_fixed_normalizer; NONE 1. The older loss_param.normalize is used where
+    normalization is not set: true VALID, false BATCH_SIZE. Labels are cut to integers; one outside 0..C-1 makes the
+    loss NaN, and its position's gradient too.
     Bottom 0: scores. Bottom 1: labels, one for each position, no gradient.
     Top 0: the loss, no axes. Top 1, if given: p, the shape of bottom 0; it passes no gradient on.
     Backward reads the labels and p: dx = (p - onehot(label)) * loss weight / Z, 0 at ignored labels.
@@ -234,9 +235,10 @@ class InfogainLossLayer(_SoftmaxLossLayer):
 class SigmoidCrossEntropyLossLayer(LossLayer):
     """loss = -(1 / Z) * sum of (t log(p) + (1 - t) log(1 - p)), p = sigmoid(x), element by element.
 
-    Z = max(1, ...) of: BATCH_SIZE (default) items; FULL elements; VALID elements that are not ignored; NONE 1. The
-    older loss_param.normalize is used where normalization is not set: true VALID, false BATCH_SIZE. A target whose
-    integer part is ignore_label is ignored: with ignore_label 0 that drops 0.4 and -0.5 too.
+    Z = max(1, ...) of: BATCH_SIZE (default) items; FULL elements; VALID elements that are not ignored; PRE_FIXED
+    loss_param.pre_fixed_normalizer; NONE 1. The older loss_param.normalize is used where normalization is not set: true
+    VALID, false BATCH_SIZE. A target whose integer part is ignore_label is ignored: with ignore_label 0 that drops 0.4
+    and -0.5 too.
     Bottom 0: x. Bottom 1: the targets t, as many, usually 0 to 1, no gradient. Top 0: the loss, no axes.
     Backward reads both bottoms: dx = (p - t) * loss weight / Z, 0 at ignored targets.
     Raises: ShapeError for batches of different sizes or other numbers of elements.
