@@ -111,7 +111,7 @@ def test_float32_agrees_with_float64(case):
 
 
 # -- empty batches ------------------------------------------------------------------------------------------------
-_BATCH_AXIS = {"RNN": 1, "LSTM": 1, "LSTMUnit": 1}  # axis 0 is time
+_BATCH_AXIS = {"RNN": 1, "LSTM": 1, "LSTMUnit": 1, "DetectionEvaluate": 2}  # axis 0 is time; axis 2: rows of boxes
 _CHOOSERS = {"BatchReindex"}  # bottom 1 chooses from bottom 0, so an empty batch is an empty choice
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pycaffe_lms.errors import DataError
 from pycaffe_lms.layers.base import Lives, Needs
 from pycaffe_lms.layers.registry import layer_class
 
@@ -114,9 +115,12 @@ def _forward_use(case, known=frozenset()):
                 expected = [*run.forward(), *(p.copy() for p in run.bench.params)]
                 start = arrays[i].copy()
                 disturb(arrays[i], _high(run, kind, i))
-                given = [*run.forward(), *run.bench.params]
+                try:
+                    given = [*run.forward(), *run.bench.params]
+                    use[kind, i] = any(not np.array_equal(a, b) for a, b in zip(given, expected, strict=True))
+                except DataError:  # to refuse values is to read them
+                    use[kind, i] = True
                 arrays[i][...] = start
-                use[kind, i] = any(not np.array_equal(a, b) for a, b in zip(given, expected, strict=True))
     return use
 
 
