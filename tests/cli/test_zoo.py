@@ -103,7 +103,7 @@ def test_a_model_whose_data_are_missing_says_what_makes_them(empty):
 def test_every_way_to_make_data_is_told_where_a_model_reads_them():
     """The table of commands: each beginning is that of a source of some model, and each command is one of ours."""
     from pycaffe_lms.cli.commands.dataset import OWN_FLAGS
-    from pycaffe_lms.cli.zoo_names import _MADE_BY
+    from pycaffe_lms.data.database.source import _MADE_BY
     from pycaffe_lms.data.sets.datasets import DATASETS
 
     sources = {

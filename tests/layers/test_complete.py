@@ -47,6 +47,7 @@ READS_ONLY = {
     ("ImageData", "transform_param"): _PLACED,  # image_data_param.is_color chooses the channels
     ("WindowData", "transform_param"): _PLACED,  # windows are always in colour
     ("MultiBoxLoss", "loss_param"): {"normalization", "normalize"},
+    ("InfogainLoss", "loss_param"): {"normalization", "normalize", "ignore_label", "pre_fixed_normalizer"},
 }
 
 

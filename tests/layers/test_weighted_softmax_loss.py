@@ -72,18 +72,20 @@ def test_without_the_switch_weights_do_not_count():
     assert len({float(bench.forward([x, label])[0]) for bench in benches}) == 1
 
 
-@pytest.mark.parametrize("type_name", ["SoftmaxWithLoss", "SigmoidCrossEntropyLoss"])
+@pytest.mark.parametrize("type_name", ["SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "InfogainLoss"])
 @pytest.mark.parametrize(("given", "used"), [(2.5, 2.5), (0.5, 1), (None, 1)])
 def test_a_given_normalizer_divides_the_sum(type_name, given, used):
     """R-FCN's PRE_FIXED; as every normalizer it is at least 1."""
     number = f"pre_fixed_normalizer: {given}" if given else ""
-    shapes = ((4, 3), (4,)) if type_name == "SoftmaxWithLoss" else ((4, 3), (4, 3))
+    shapes = ((4, 3), (4, 3) if type_name == "SigmoidCrossEntropyLoss" else (4,))
     x, label = np.random.default_rng(3).normal(size=(4, 3)), np.ones(shapes[1])
+    matrix = [np.arange(9.0).reshape(3, 3)] if type_name == "InfogainLoss" else []
+    shapes += tuple(m.shape for m in matrix)
     texts = (f"loss_param {{ normalization: PRE_FIXED {number} }}", "loss_param { normalization: NONE }")
     found = []
     for text in texts:
         bench = LayerBench(type_name, text, shapes)
-        found.append((float(bench.forward([x, label])[0]), bench.backward([np.array(1.0)])[0][0]))
+        found.append((float(bench.forward([x, label, *matrix])[0]), bench.backward([np.array(1.0)])[0][0]))
     assert found[0][0] == pytest.approx(found[1][0] / used, rel=1e-12)
     np.testing.assert_allclose(found[0][1], found[1][1] / used, rtol=1e-12)
 

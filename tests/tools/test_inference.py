@@ -24,11 +24,11 @@ def test_a_small_run(inference, backend, tmp_path, capsys):
     assert inference.main([*flags, "--json", str(path)]) == 0
     found = json.loads(path.read_text())
     assert [(r["net"], r["batch"], r["who"]) for r in found] == [
-        ("lenet", b, who) for b in (1, 2) for who in ("ours", "steps")
+        ("lenet", b, who) for b in (1, 2) for who in ("ours", "steps", "optimised")
     ]
     table = capsys.readouterr().out.splitlines()
-    assert table[0] == "| net | batch | ours ms | steps ms |"
-    assert table[2] == f"| lenet | 1 | {found[0]['ms']:.2f} | {found[1]['ms']:.2f} |"
+    assert table[0] == "| net | batch | ours ms | steps ms | optimised ms |"
+    assert table[2] == f"| lenet | 1 | {found[0]['ms']:.2f} | {found[1]['ms']:.2f} | {found[2]['ms']:.2f} |"
 
 
 def test_a_net_without_a_twin_is_refused(inference, capsys):

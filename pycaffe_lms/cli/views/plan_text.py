@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...errors import human_bytes
-from ...lms.cost.machine import DEFAULT, HALF_GAIN, MACHINES, OPTIONAL, example
+from ...lms.cost.machine import DEFAULT, HALF_GAIN, MACHINES, described
 from ...lms.cost.network import Cluster
 from ...net.memory.fit import ROUNDED
 from ...ops import WORKSPACE_LIMIT
@@ -448,7 +448,9 @@ def gpu_lines() -> list[str]:
     return [
         *lines,
         "",
-        *_wrapped("Any other: -gpu FILE.json with at least these fields (bytes, per second), here of the v100:"),
-        *textwrap.wrap(example(), WIDTH, initial_indent="  ", subsequent_indent="  "),
-        *_wrapped(f"It may also have {', '.join(OPTIONAL)}."),
+        *_wrapped(
+            "Any other: -gpu FILE.json with these fields (bytes, per second), here of the v100; the six after the "
+            "name must be there:"
+        ),
+        *textwrap.wrap(described("v100"), WIDTH, initial_indent="  ", subsequent_indent="  "),
     ]

@@ -164,12 +164,12 @@ class DummyDataLayer(RandomLayer):
     def _draw_sparse(
         ops: Ops, y: AnyArray, key: AnyArray, sparse: AnyArray, filler: caffe_pb2.FillerParameter, share: float
     ) -> None:
-        """Draw a share of the elements normally; the others are 0. Dropout divides by the share."""
+        """Draw a share of the elements normally; the others are 0."""
         if share == 0:
             ops.fill(y, 0.0)
             return
-        ops.random_gaussian(y, key, filler.mean * share, filler.std * share)
-        ops.dropout.forward(y, y, 1 - share, sparse)
+        ops.random_gaussian(y, key, filler.mean, filler.std)
+        ops.dropout.forward(y, y, 1 - share, sparse, 1.0)
 
 
 @register_layer("Parameter")

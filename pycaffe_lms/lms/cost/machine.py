@@ -72,7 +72,6 @@ class Machine:
 
 
 REQUIRED = tuple(f.name for f in fields(Machine)[1:7])  # fields of a JSON file that describes a GPU
-OPTIONAL = tuple(f.name for f in fields(Machine) if f.name not in REQUIRED)
 
 # H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches. Products without TF32:
 # 0.65 of the data sheet's float32 peak, as of the V100, which has no TF32; no more than with TF32. NVLink: the number
@@ -135,6 +134,11 @@ def _from_fields(given: object, file: str) -> Machine:
     if missing:
         raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {example()}")
     return Machine(**({"name": Path(file).stem} | dict(given) | {"memory": int(given["memory"])}))
+
+
+def described(name: str) -> str:
+    """Return the JSON text of a machine of `MACHINES`."""
+    return json.dumps(asdict(MACHINES[name]))
 
 
 def example() -> str:
