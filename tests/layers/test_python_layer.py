@@ -152,9 +152,9 @@ NETS = {
     ("more", "orders"),
     [
         ("", ("latest", "earliest", "random")),
-        ("iter_size: 2", ("random",)),
+        pytest.param("iter_size: 2", ("random",), marks=pytest.mark.thorough),
         ("clip_gradients: 0.5", ("earliest",)),
-        ("debug_info: true display: 1", ("latest",)),
+        pytest.param("debug_info: true display: 1", ("latest",), marks=pytest.mark.thorough),
     ],
     ids=str,
 )

@@ -65,7 +65,7 @@ def test_large_model_support_changes_no_bit(net):
         assert s.runtime.stats.held == 0
 
 
-@pytest.mark.parametrize("net", ["chain", "sums", "branches"])
+@pytest.mark.parametrize("net", ["chain", "sums", pytest.param("branches", marks=pytest.mark.thorough)])
 def test_together_with_parts_of_the_batch(net):
     lms = {"split": 3, "split_outputs": 2}
     ours = train(solver(net, sim(), LMSConfig(**lms), "float64"), ITERATIONS)

@@ -85,6 +85,7 @@ def test_mistakes_in_pages_have_their_line():
         read(more, net, "pages")
 
 
+@pytest.mark.thorough
 def test_two_at_one_time_in_one_page_are_refused():
     """An edit that gives some address the pages of another: where both are used at one time, the proof fails."""
     net = _paged_net()

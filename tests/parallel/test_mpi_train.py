@@ -100,6 +100,7 @@ def without_mpi4py(folder) -> str:
     return f"{folder / 'absent'}:{environment()['PYTHONPATH']}"
 
 
+@pytest.mark.thorough
 def test_without_mpi4py_no_rank_trains(folder):
     code, said = train(folder, 2, "-backend", "cpu", "-set", "snapshot_prefix=alone", PYTHONPATH=without_mpi4py(folder))
     assert code == 1 and said.count("error:") == 1 and "pip install 'pycaffe-lms[mpi]'" in said
