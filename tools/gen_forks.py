@@ -55,11 +55,13 @@ _TYPE = re.compile(r"REGISTER_LAYER_(?:CLASS|CREATOR)\((\w+)")
 
 
 def git(folder: Path, repository: str, *arguments: str) -> str:
-    """Run git in the clone of a repository and return what it prints; nothing where it finds nothing."""
+    """Run git in the clone of a repository and return what it prints; nothing where `git grep` finds nothing."""
     place = folder / repository.replace("/", "+")
     for inner in (place / "repo" / ".git", place / "repo", place / ".git", place):
         if (inner / "objects").exists():
             done = subprocess.run(["git", f"--git-dir={inner}", *arguments], capture_output=True, check=False)
+            if done.returncode > 1:
+                raise SystemExit(f"{repository}: {done.stderr.decode('utf-8', 'replace').strip()}")
             return done.stdout.decode("utf-8", "replace")
     raise SystemExit(f"no clone of {repository} in {folder}")
 

@@ -50,17 +50,13 @@ def fold_norms(net: Net) -> NetParameter:
         if node.index in chains:
             chain = chains[node.index]
             layer.top[0] = chain[-1].message.top[0]
-            product = layer.inner_product_param if _is_product(node.layer) else layer.convolution_param
-            product.bias_term = True
+            is_product = isinstance(node.layer, InnerProductLayer)
+            (layer.inner_product_param if is_product else layer.convolution_param).bias_term = True
             arrays = _with_affine(node.layer, arrays, [_affine(one.layer) for one in chain])
         del layer.blobs[:]
         for array in arrays:
             array_to_blobproto(array, into=layer.blobs.add())
     return found
-
-
-def _is_product(layer: Layer) -> bool:
-    return isinstance(layer, InnerProductLayer)
 
 
 def _chain(graph: Graph, node: Node, readers: Mapping[int, Sequence[int]]) -> list[Node]:
@@ -82,9 +78,7 @@ def _takes_affine(graph: Graph, node: Node) -> bool:
     layer, owners = node.layer, [graph.params[p].owner for p in node.params]
     if len(node.tops) != 1 or any(sum(p.owner == owner for p in graph.params) > 1 for owner in owners):
         return False
-    if isinstance(layer, InnerProductLayer):
-        return layer.axis == 1
-    return isinstance(layer, ConvolutionLayer) and layer.axis == 1
+    return isinstance(layer, (InnerProductLayer, ConvolutionLayer)) and layer.axis == 1
 
 
 def _is_affine(node: Node) -> bool:

@@ -21,20 +21,9 @@ from .rules import OF_TYPES, Rule
 AP_VERSIONS = ("11point", "MaxIntegral", "Integral")
 _log = logging.getLogger(__name__)
 _REAL = (
-    *(
-        "base_lr",
-        "gamma",
-        "power",
-        "momentum",
-        "weight_decay",
-        "delta",
-        "rms_decay",
-        "momentum2",
-        "rampup_lr",
-        "min_lr",
-    ),
-    *("max_momentum", "momentum_power", "weight_decay_power", "max_weight_decay", "larc_eta", "warmup_start_lr"),
-    "local_gw_ratio",
+    *("base_lr", "gamma", "power", "momentum", "weight_decay", "delta", "rms_decay", "momentum2"),
+    *("rampup_lr", "warmup_start_lr", "min_lr", "larc_eta", "local_gw_ratio"),
+    *("max_momentum", "momentum_power", "max_weight_decay", "weight_decay_power"),
 )
 _COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id", "rampup_interval", "warmup_iter", "min_lr")
 

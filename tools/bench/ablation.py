@@ -254,6 +254,8 @@ def measure_all(done: list[dict], only: str, iterations: int, processes: int, en
     predict_all(done, [(net, "auto", (size,), ()) for net, (_, size) in MEASURED.items()], only, processes, end, save)
     predicted = {(r["case"], r["change"]): r["seconds"] for r in done}
     for net, (batch, size) in MEASURED.items():
+        if (f"{net} {size}", "") not in predicted:
+            continue  # the time ended before
         plain, case = predicted[f"{net} {size}", ""], f"measured {net} {size}"
         felt = [name for name in changes() if _felt(predicted.get((f"{net} {size}", name), plain), plain)]
         for name in ["", *felt]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import logging
 
 from ...data.feed.image_list import ImageList
 from ...data.sets.annoset import AnnotationForm, AnnotationList, convert_annoset
 from ...data.sets.annotations import READERS, read_label_map
-from ...data.sets.conversion import shuffled
 from ...errors import UsageError
 from .. import flags
-from ..conversion import add_seed, converter, seed_of
-from ..progress import Progress
-from .convert_imageset import add_encoding, picture_form
-
-_log = logging.getLogger(__name__)
+from ..conversion import add_seed, converter
+from .convert_imageset import add_encoding, picture_form, write
 
 _COMMON = (
     "anno_type label_type label_map_file shuffle resize_height resize_width min_dim max_dim gray encoded encode_type "
@@ -93,24 +88,5 @@ def run(args: argparse.Namespace) -> int:
                 f"-label_type {args.label_type} needs the number of each name", fix="give -label_map_file FILE"
             )
         images = AnnotationList(args.list)
-    order = None
-    if args.shuffle:
-        seed = seed_of(args)
-        _log.info("Shuffling data (-seed %d repeats this order)", seed)
-        order = shuffled(len(images), seed)
-    _log.info("A total of %d images.", len(images))
     form = AnnotationForm(picture, args.min_dim, args.max_dim, args.label_type, labels)
-    with Progress(args.progress) as progress:
-        done = convert_annoset(
-            args.root,
-            images,
-            args.database,
-            form,
-            order=order,
-            backend=args.backend,
-            overwrite=args.overwrite,
-            progress=progress,
-        )
-    if done.skipped:
-        _log.warning("%d of %d pictures could not be read and were left out.", done.skipped, len(images))
-    return 0
+    return write(args, images, form, convert_annoset)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Callable, Sized
 
 from ...data.feed.image_list import ImageList
 from ...data.sets.conversion import shuffled
-from ...data.sets.imageset import PictureForm, convert_imageset
+from ...data.sets.imageset import Converted, PictureForm, convert_imageset
 from ...data.transform.picture import MAX_PICTURE_VALUES
 from ...errors import UsageError
 from .. import flags
@@ -44,7 +45,15 @@ def build_parser() -> flags.Parser:
 def run(args: argparse.Namespace) -> int:
     """Write the database."""
     form = picture_form(args, gray=args.gray, check_size=args.check_size)
-    images = ImageList(args.list)
+    return write(args, ImageList(args.list), form, convert_imageset)
+
+
+def write(args: argparse.Namespace, images: Sized, form: object, convert: Callable[..., Converted]) -> int:
+    """Write `images` by `convert`, in the order that -shuffle asks for, and return the exit code.
+
+    Args:
+        form: how `convert` stores a picture.
+    """
     order = None
     if args.shuffle:
         seed = seed_of(args)
@@ -52,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         order = shuffled(len(images), seed)
     _log.info("A total of %d images.", len(images))
     with Progress(args.progress) as progress:
-        done = convert_imageset(
+        done = convert(
             args.root,
             images,
             args.database,

@@ -118,8 +118,8 @@ def read_xml(path: str, labels: Mapping[str, int]) -> Annotated:
             where=Where(file=path),
             fix="give a file of PASCAL VOC, or another -label_type",
         )
-    sides = [root.findtext(f"size/{side}") for side in ("height", "width")]
-    size = None if None in sides else tuple(int(_number(path, "size", side)) for side in sides)
+    height, width = (root.findtext(f"size/{side}") for side in ("height", "width"))
+    size = None if height is None or width is None else _size(path, "size", height, width)
     objects = []
     for number, one in enumerate(root.findall("object"), 1):
         what = f"object {number}"
@@ -132,7 +132,7 @@ def read_xml(path: str, labels: Mapping[str, int]) -> Annotated:
         label = _label(path, what, name.strip(), labels)
         difficult = (one.findtext("difficult") or "").strip() == "1"
         objects.append(Found(label, tuple(_number(path, what, edge) for edge in edges), difficult))
-    return Annotated(objects, size)  # type: ignore[arg-type]
+    return Annotated(objects, size)
 
 
 def read_json(path: str, labels: Mapping[str, int]) -> Annotated:
@@ -151,11 +151,8 @@ def read_json(path: str, labels: Mapping[str, int]) -> Annotated:
         )
     image = content.get("image")
     image = image if isinstance(image, dict) else {}
-    size = (
-        (int(_number(path, "image", image[s])) for s in ("height", "width"))
-        if {"height", "width"} <= set(image)
-        else None
-    )
+    sized = {"height", "width"} <= set(image)
+    size = _size(path, "image", image["height"], image["width"]) if sized else None
     objects = []
     for number, one in enumerate(given, 1):
         what = f"object {number}"
@@ -169,7 +166,7 @@ def read_json(path: str, labels: Mapping[str, int]) -> Annotated:
         box = tuple(map(float, (x, y, x + wide, y + tall)))
         label = _label(path, what, str(one["category_id"]), labels)
         objects.append(Found(label, box, bool(one.get("iscrowd", 0))))
-    return Annotated(objects, None if size is None else tuple(size))  # type: ignore[arg-type]
+    return Annotated(objects, size)
 
 
 def read_lines(path: str, labels: Mapping[str, int]) -> Annotated:
@@ -201,9 +198,13 @@ READERS: dict[str, Callable[[str, Mapping[str, int]], Annotated]] = {
 """Name of a kind of file -> the function that reads one."""
 
 
-def _number(path: str, what: str, value: object) -> float:
+def _size(path: str, what: str, height: Any, width: Any) -> tuple[int, int]:
+    return int(_number(path, what, height)), int(_number(path, what, width))
+
+
+def _number(path: str, what: str, value: Any) -> float:
     try:
-        found = float(value)  # type: ignore[arg-type]
+        found = float(value)
     except (TypeError, ValueError):
         found = np.nan
     if not np.isfinite(found):

@@ -81,7 +81,8 @@ def suppress(boxes: HostArray, threshold: float, eta: float = 1.0) -> HostArray:
 
 
 @kernel
-def _greedy(boxes, area, threshold, eta, kept):  # type: ignore[no-untyped-def]
+def _greedy(boxes: HostArray, area: HostArray, threshold: float, eta: float, kept: HostArray) -> int:
+    """Write the positions of the boxes that remain to `kept`, and return their number."""
     n, zero = 0, threshold - threshold
     for i in range(len(boxes)):
         box, fine = boxes[i], True

@@ -67,9 +67,8 @@ class DetectionOutputLayer(Layer):
         self.top_k = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
         self.least = p.confidence_threshold if p.HasField("confidence_threshold") else float(np.finfo(np.float32).min)
         self._rows = 1
-        self._known: tuple[list[HostArray], HostArray] | None = (
-            None  # values, and rows that wait for a top of their number
-        )
+        # values of the bottoms, and their rows, which wait for a top of their number
+        self._known: tuple[list[HostArray], HostArray] | None = None
         given = len(self.param.bottom)
         self._refined = range(3, given) if p.HasField("objectness_score") or given == 5 else range(0)
         if p.visualize:
