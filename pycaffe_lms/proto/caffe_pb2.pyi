@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 3c154f1c638ac2a71cc7169bb88c4e296169336aa517329c4abdb02985c5fd24
+# sha256 of proto/caffe.proto: 890a50977192369abf5183a12da967d9cb6925a0369bfa1f73376a16f3b07114
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
