@@ -100,7 +100,7 @@ def test_compiled_peers_run_when_asked_for(incore):
 
 def test_every_net_of_the_default_table_has_its_prototxt(incore):
     for net in incore.NETS:
-        assert (BENCH.parents[1] / "models" / net.split(":")[0] / "train_dummy.prototxt").exists()
+        assert (BENCH.parents[1] / "models" / net.split(":")[0] / "train_val.prototxt").exists()
 
 
 def test_the_line_that_names_the_error_is_the_reason(incore):

@@ -12,16 +12,31 @@ sys.path.insert(0, str(ROOT))
 
 from pycaffe_lms.backend import get_device  # noqa: E402
 from pycaffe_lms.cli.bench import hardware  # noqa: E402
+from pycaffe_lms.cli.views.shapes import with_shapes  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
+from pycaffe_lms.net.build.filter import filter_net  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
 from pycaffe_lms.solvers import SGDSolver  # noqa: E402
 
+_LABELS = {"unet-2d": (1, 388, 388)}  # of an item, where it has more than one
 
-def dummy_net(path: Path, batch: int):
-    """A train_dummy.prototxt with `batch` items per iteration, whose data stay what somebody writes into them."""
-    net = read_net(path).message
+
+def dummy_net(model: str, batch: int):
+    """The net of models/<model>, for training, with `batch` items per iteration: its train_dummy.prototxt, or its
+    train_val.prototxt with data of the shape in its deploy.prototxt. The data stay what somebody writes into them.
+    """
+    folder = ROOT / "models" / model
+    if (path := folder / "train_dummy.prototxt").exists():
+        net = read_net(path).message
+    else:
+        item = read_net(folder / "deploy.prototxt").message.layer[0].input_param.shape[0].dim[1:]
+        given = {"data": (batch, *item), "label": (batch, *_LABELS.get(model, ()))}
+        shapes = [f"{name}={','.join(map(str, shape))}" for name, shape in given.items()]
+        whole = with_shapes(read_net(folder / "train_val.prototxt").message, shapes)
+        whole.state.phase = caffe_pb2.TRAIN
+        net = filter_net(whole)[0]
     dummy = next(layer for layer in net.layer if layer.type == "DummyData").dummy_data_param
     for shape in dummy.shape:
         shape.dim[0] = batch
@@ -42,11 +57,11 @@ def make_solver(
     half: bool = False,
     **options,
 ) -> SGDSolver:
-    """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
-    the data top is constant, so the net leaves what we write into it alone. index: of the GPU. half: hidden activations
+    """An SGD solver on the net of models/<model> with `batch` images per iteration, kept the same throughout: the data
+    top is constant, so the net leaves what we write into it alone. index: of the GPU. half: hidden activations
     as bfloat16. options: of the solver.
     """
-    net = dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch)
+    net = dummy_net(model, batch)
     param = caffe_pb2.SolverParameter(
         base_lr=0.01,
         momentum=0.9,

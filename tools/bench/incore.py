@@ -3,7 +3,7 @@
 python tools/bench/incore.py --json incore.json                                  # ours, eager, channels-last
 python tools/bench/incore.py --nets resnet-152:256 --compile --json incore.json  # compiled too, into the same table
 python tools/bench/incore.py --nets resnet-50:16 --peers                         # ours alone
-python tools/bench/incore.py --nets resnet-50:256 --peers --math bf16            # ours, hidden activations as bfloat16
+python tools/bench/incore.py --peers compile --math bf16 --json bf16.json       # hidden activations as bfloat16
 
 An iteration is forward, backward and the SGD update with momentum and weight decay; its time is the median after some
 to warm up, each up to the device's end. "host ms" is what issuing an iteration takes, without waiting for the device.
@@ -53,11 +53,11 @@ def ours(net: str, batch: int, warmup: int, iterations: int, backend: str, half:
     return result
 
 
-def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: str) -> dict:
-    """PyTorch as its users run it."""
+def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: str, half: bool = False) -> dict:
+    """PyTorch as its users run it; half: under autocast to bfloat16, with float32 parameters as ours."""
     import numpy as np
     import torch
-    from common import ROOT, dummy_net
+    from common import dummy_net
     from torch_net import TorchNet
 
     from pycaffe_lms.net.net import Net
@@ -66,13 +66,15 @@ def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: 
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(1)
     cuda, begun = backend == "cuda", time.perf_counter()
-    ours = Net(dummy_net(ROOT / "models" / net / "train_dummy.prototxt", batch), 0, fill=False)
+    ours = Net(dummy_net(net, batch), 0, fill=False)
     shapes = {name: [blob.shape for blob in blobs] for name, blobs in ours.params.items()}
     with torch.device(backend):
         module = TorchNet([node.layer.param for node in ours.graph.nodes], shapes).train()
     rng = np.random.default_rng(1)
     data = torch.from_numpy(rng.standard_normal(ours.blobs["data"].shape, dtype=np.float32)).to(backend)
-    label = torch.from_numpy(rng.integers(0, 1000, batch)).to(backend)
+    scores = next(n.bottom[0] for n in (node.layer.param for node in ours.graph.nodes) if n.type == "SoftmaxWithLoss")
+    shape = ours.blobs["label"].shape
+    label = torch.from_numpy(rng.integers(0, ours.blobs[scores].shape[1], shape)).to(backend)
     if who != "eager":
         module, data = (x.to(memory_format=torch.channels_last) for x in (module, data))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -82,7 +84,8 @@ def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: 
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = run(data, label)
+        with torch.autocast(backend, torch.bfloat16, enabled=half):
+            loss = run(data, label)
         loss.backward()
         optimizer.step()
         losses[:] = [loss.detach()]
@@ -134,7 +137,8 @@ def child(args) -> dict:
     """Run one runner on one net in this process."""
     name, batch = _net(args.nets[0])
     size = (name, batch, args.warmup, args.iterations, args.backend)
-    return ours(*size, args.math == "bf16") if args.child == OURS else peer(*size, args.child)
+    half = args.math == "bf16"
+    return ours(*size, half) if args.child == OURS else peer(*size, args.child, half)
 
 
 def apart(args, net: str, who: str) -> dict:
@@ -169,7 +173,9 @@ def _net(text: str) -> tuple[str, int]:
 
 def arguments(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--nets", nargs="+", default=list(NETS), metavar="NAME:BATCH", help="models with a train_dummy")
+    p.add_argument(
+        "--nets", nargs="+", default=list(NETS), metavar="NAME:BATCH", help="of models/, with a softmax loss"
+    )
     p.add_argument("--peers", nargs="*", default=None, choices=list(PEERS), help="default: eager channels_last")
     p.add_argument("--compile", action="store_true", help="the compiled peers too; they take minutes to compile")
     p.add_argument("--no_ours", action="store_true", help="peers only; ours are in the JSON file already")
@@ -179,7 +185,7 @@ def arguments(argv=None):
     p.add_argument("--json", type=Path, help="add the results to this file, and show all that are in it")
     p.add_argument("--torch_python", default=sys.executable, help="the interpreter that has PyTorch")
     p.add_argument("--backend", default="cuda", choices=("cuda", "cpu"))
-    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="ours; keep bf16 in a JSON file of its own")
+    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="keep bf16 in a JSON file of its own")
     p.add_argument("--child", default="", help=argparse.SUPPRESS)
     args = p.parse_args(argv)
     if args.peers is None:

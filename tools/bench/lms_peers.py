@@ -61,7 +61,7 @@ def run(who: str, model: str, batch: int, budget: int | None, iterations: int) -
     """Median seconds of an iteration (forward, backward, SGD), channels-last, TF32, and the memory that it took."""
     import numpy as np
     import torch
-    from common import ROOT, dummy_net
+    from common import dummy_net
     from torch_net import TorchNet
 
     from pycaffe_lms.net.net import Net
@@ -71,7 +71,7 @@ def run(who: str, model: str, batch: int, budget: int | None, iterations: int) -
     if budget is not None and who != "memory":
         torch.cuda.set_per_process_memory_fraction(budget / torch.cuda.get_device_properties(0).total_memory)
     torch.manual_seed(1)
-    ours = Net(dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch), 0, fill=False)
+    ours = Net(dummy_net(model, batch), 0, fill=False)
     shapes = {name: [blob.shape for blob in blobs] for name, blobs in ours.params.items()}
     with torch.device("cuda"):
         module = TorchNet([node.layer.param for node in ours.graph.nodes], shapes).train()

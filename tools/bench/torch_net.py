@@ -195,7 +195,8 @@ def _pooling(layer, params):
     sizes = _pair(p, "kernel_size", 0), _pair(p, "stride", 1), _pair(p, "pad", 0)
     flat = nn.MaxPool2d if p.pool == p.MAX else nn.AvgPool2d
     deep = nn.MaxPool3d if p.pool == p.MAX else nn.AvgPool3d
-    return _ByAxes(flat(*sizes, ceil_mode=True), deep(*((s[0],) * 3 for s in sizes), ceil_mode=True))
+    ceil = p.round_mode == p.CEIL
+    return _ByAxes(flat(*sizes, ceil_mode=ceil), deep(*((s[0],) * 3 for s in sizes), ceil_mode=ceil))
 
 
 def _eltwise(layer, params):
@@ -212,6 +213,14 @@ def _loss(x, label):
     return F.cross_entropy(x.flatten(1), label.flatten())
 
 
+def _crop(layer, params):
+    p = layer.crop_param
+    if p.axis != 2 or len(p.offset) != 1:
+        raise NotImplementedError(f"{layer.name}: only a crop of height and width by one offset is translated")
+    at = p.offset[0]
+    return _Call(lambda x, like: x[..., at : at + like.shape[2], at : at + like.shape[3]])
+
+
 def _concat(layer, params):
     axis = layer.concat_param.axis
     return _Call(lambda *bottoms: torch.cat(bottoms, axis))
@@ -222,11 +231,13 @@ TRANSLATE = {
     "Deconvolution": _deconvolution,
     "InnerProduct": _inner_product,
     "ReLU": lambda layer, params: nn.ReLU(inplace=layer.top[0] == layer.bottom[0]),
+    "ReLU6": lambda layer, params: nn.ReLU6(inplace=layer.top[0] == layer.bottom[0]),
     "LRN": _lrn,
     "Pooling": _pooling,
     # not in place: the gradient of a ReLU in front of it reads its output
     "Dropout": lambda layer, params: nn.Dropout(layer.dropout_param.dropout_ratio),
     "Concat": _concat,
+    "Crop": _crop,
     "Eltwise": _eltwise,
     "SoftmaxWithLoss": lambda layer, params: _Call(_loss),
 }
