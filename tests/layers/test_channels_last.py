@@ -16,7 +16,7 @@ POINTWISE = (
     *("AbsVal", "BNLL", "Clip", "ELU", "Exp", "Log", "Power", "Sigmoid", "Swish", "TanH", "Threshold"),
     *("ReLU", "ReLU6", "Eltwise", "Split", "Silence"),
 )
-EXACT = {*POINTWISE, "Concat", "Slice", "Pooling"}  # the same additions in the same order
+EXACT = {*POINTWISE, "Concat", "Slice", "Crop", "Pooling"}  # the same additions in the same order
 TYPES = {*EXACT, "BatchNorm", "BN", "Scale", "Bias", "PReLU", "LRN"}
 
 
@@ -51,6 +51,8 @@ EXTRA = [
     Case("Concat", "concat_param { axis: 0 }", ((2, 3, 3, 5), (1, 3, 3, 5))),
     Case("Slice", "slice_param { slice_point: 4 slice_point: 5 }", ((2, 12, 3, 5),), n_top=3),
     Case("Slice", "slice_param { axis: 2 }", ((2, 3, 4, 5),), n_top=2),
+    Case("Crop", "crop_param { offset: 1 }", ((2, 8, 7, 9), (2, 8, 5, 6))),
+    Case("Crop", "crop_param { axis: 1 offset: 4 offset: 2 offset: 0 }", ((2, 12, 7, 9), (2, 4, 5, 9))),
     Case("Eltwise", "eltwise_param { operation: MAX }", ((2, 8, 3, 5),) * 3),
     Case("Scale", "scale_param { bias_term: true }", ((3, 8, 20, 20),)),
     Case("Scale", "scale_param { num_axes: 0 bias_term: true }", ((2, 8, 3, 3),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ops.axes import memory_shape
 from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, count, exactly
 from ..registry import register_layer
 
@@ -17,7 +18,7 @@ class CropLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/crop_layer.cpp (there bottom 1's gradient is left as it is).
     """
 
-    declares = Declaration(bottoms=exactly(2), backward_reads=Reads.NONE)
+    declares = Declaration(bottoms=exactly(2), backward_reads=Reads.NONE, any_precision=True)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
@@ -35,8 +36,8 @@ class CropLayer(Layer):
             )
         if len(offsets) != cropped:
             offsets = (offsets or [0]) * cropped
-        self.full, self.size, self.start = x, (*x[:axis], *like[axis : len(x)]), (*(0,) * axis, *offsets)
-        for i, (full, size, start) in enumerate(zip(self.full, self.size, self.start, strict=True)):
+        self.shapes = x, (*x[:axis], *like[axis : len(x)]), (*(0,) * axis, *offsets)
+        for i, (full, size, start) in enumerate(zip(*self.shapes, strict=True)):
             if start + size > full:
                 raise self.shape_error(
                     f"has shape {like}: {size} values from offset {start} on do not fit axis {i} of bottom 0, whose "
@@ -44,20 +45,27 @@ class CropLayer(Layer):
                     bottom=1,
                     fix="lower crop_param.offset, or give a larger bottom 0",
                 )
-        return [self.size]
+        return [self.shapes[1]]
 
     @property
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return len(bottom_shapes[0]) >= 4
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        full, size, start = (memory_shape(shape, self.context.channels_last) for shape in self.shapes)
+        self.window = full, size, start
+
     def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
 
     def forward(self, io: Pass) -> None:
-        io.ops.crop.forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
+        io.ops.crop.forward(io.bottom[0], io.top[0], *self.window)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        io.ops.crop.backward(dy, dx, self.full, self.size, self.start)
+        io.ops.crop.backward(dy, dx, *self.window)
 
 
 _SHARE = 64  # tiles that one thread of a GPU adds up where the bottom has fewer than `_THREADS` elements
