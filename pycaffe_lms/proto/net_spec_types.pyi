@@ -224,6 +224,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
+    def BoxAnnotatorOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        roi_per_img: Int = ...,
+        ignore_label: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        box_annotator_ohem_param: Fields | pb.BoxAnnotatorOHEMParameter = ...,
+    ) -> Made:
+        r"""The labels and weights of the roi_per_img regions of each image that have the largest losses; ignore_label and 0 for all others."""
     def Clip(
         self,
         *bottoms: Top,
@@ -946,6 +966,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
@@ -1695,11 +1716,31 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
-        r"""loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch."""
+        r"""loss = sum of outside * f(inside * (a - b)) / Z."""
+    def SmoothL1LossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of f(inside * (a - b)) / Z: SmoothL1Loss, with VALID as the default of loss_param.normalization."""
     def Softmax(
         self,
         *bottoms: Top,
@@ -1747,6 +1788,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
+    def SoftmaxWithLossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        softmax_param: Fields | pb.SoftmaxParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""SoftmaxWithLoss by another name: with top 2, the loss of each label, by which BoxAnnotatorOHEM chooses."""
     def Split(
         self,
         *bottoms: Top,
@@ -1907,6 +1967,7 @@ class ParameterTypes:
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
+    BoxAnnotatorOHEM: type[pb.BoxAnnotatorOHEMParameter]
     Clip: type[pb.ClipParameter]
     Concat: type[pb.ConcatParameter]
     ContrastiveLoss: type[pb.ContrastiveLossParameter]

@@ -46,6 +46,9 @@ READS_ONLY = {
     ("HDF5Data", "transform_param"): set(),  # refused
     ("ImageData", "transform_param"): _PLACED,  # image_data_param.is_color chooses the channels
     ("WindowData", "transform_param"): _PLACED,  # windows are always in colour
+    ("SmoothL1Loss", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
+    ("SmoothL1LossOHEM", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
+    ("L1Loss", "loss_param"): set(),
     ("MultiBoxLoss", "loss_param"): {"normalization", "normalize"},
     ("InfogainLoss", "loss_param"): {"normalization", "normalize", "ignore_label", "pre_fixed_normalizer"},
 }

@@ -44,7 +44,7 @@ class MultinomialLogisticLossLayer(OneLabelLossLayer):
 class _SoftmaxLossLayer(LossLayer):
     """A loss of p, the softmax of bottom 0 along its class axis, of labels (bottom 1), and of bottom 2 if there is one.
 
-    p is top 1 where that is given, which passes no gradient on, else scratch.
+    p is top 1 where that is given, which passes no gradient on, else scratch. Top 2 is the loss of every label.
     """
 
     declares = replace(LossLayer.declares, tops=between(1, 2))
@@ -56,7 +56,7 @@ class _SoftmaxLossLayer(LossLayer):
         self.check_batch(bottom_shapes)
         self.grid = class_grid(self, bottom_shapes, axis)
         self._class_labels = Labels(1, self.grid.channels, self.ignore if self.has_ignore else None)
-        return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
+        return [(), *map(tuple, bottom_shapes[:2])][: max(1, len(self.param.top))]
 
     @property
     def _labelled(self) -> LabelGrid:
@@ -114,14 +114,18 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
     normalization is not set: true VALID, false BATCH_SIZE. Labels are cut to integers; one outside 0..C-1 makes the
     loss NaN, and its position's gradient too.
     Bottom 0: scores. Bottom 1: labels, one for each position, no gradient.
-    Top 0: the loss, no axes. Top 1, if given: p, the shape of bottom 0; it passes no gradient on.
+    Top 0: the loss, no axes. Top 1, if given: p, the shape of bottom 0. Top 2, if given: the loss of each label before
+    the division by Z, 0 where it is ignored, the shape of bottom 1. Tops 1 and 2 pass no gradient on.
     Backward reads the labels and p: dx = (p - onehot(label)) * loss weight / Z, 0 at ignored labels.
     With weight_by_label_freqs: true each position's loss and gradient is multiplied by its label's class_weighting, one
     number per class, and max(p, 1e-20) is taken; Z is the same.
-    Raises: ShapeError when the labels do not fit the scores; LayerParamError for an axis out of range, or a number of
-    class_weighting that is not that of classes.
-    Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp; weights: alexgkendall/caffe-segnet, same file.
+    Raises: ShapeError when the labels do not fit the scores; LayerParamError for an axis out of range, a number of
+    class_weighting that is not that of classes, or weights with a third top.
+    Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp; weights: alexgkendall/caffe-segnet, same file; top 2:
+    daijifeng001/caffe-rfcn (R-FCN), same file.
     """
+
+    declares = replace(LossLayer.declares, tops=between(1, 3))
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.read_normalization(VALID)
@@ -140,6 +144,8 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
                 f"has {len(p.class_weighting)} class_weighting for {classes} classes",
                 fix="give one class_weighting per class, or delete weight_by_label_freqs",
             )
+        if len(self.param.top) > 2:
+            raise self.error("has weights and a third top", fix="delete the top, or weight_by_label_freqs")
         self.matrix = np.diag(np.array(p.class_weighting, self.dtype)).reshape(-1)
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
@@ -158,6 +164,8 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
         io.ops.softmax.forward(io.bottom[0], prob, self.grid)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.softmax_loss.forward(*arrays, norm, self._labelled)
+        if len(io.top) > 2:
+            io.ops.softmax_losses(prob, io.bottom[1], io.top[2], self._labelled)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.matrix is not None:
@@ -165,6 +173,16 @@ class SoftmaxWithLossLayer(_SoftmaxLossLayer):
             return
         arrays = (self.prob(io), io.bottom[1], dy, io.scratch["norm"], dx)
         io.ops.softmax_loss.backward(*arrays, self._labelled)
+
+
+@register_layer("SoftmaxWithLossOHEM")
+class SoftmaxWithLossOHEMLayer(SoftmaxWithLossLayer):
+    """SoftmaxWithLoss by another name: with top 2, the loss of each label, by which BoxAnnotatorOHEM chooses.
+
+    Fields, bottoms, tops and errors are those of SoftmaxWithLoss.
+    Source: intel/caffe, src/caffe/layers/softmax_loss_ohem_layer.cpp (its GPU code on every device; that for the CPU
+    adds up wrong elements where labels are ignored).
+    """
 
 
 @register_layer("InfogainLoss")

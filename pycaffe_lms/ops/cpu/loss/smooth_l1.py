@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ...records import BoxWeights
+from ...records import BoxWeights, Grid
 from ..channels import row_slices
 
-__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
+__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward", "smooth_l1_losses"]
 
 
 def smooth_l1_loss_forward(
@@ -30,11 +30,29 @@ def smooth_l1_loss_forward(
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
         for items in row_slices(a.size, 1):
             x, y, w_in, w_out = (None if v is None else v[items] for v in arrays)
-            d = x - y if w_in is None else (x - y) * w_in
-            d = np.abs(d).astype(np.float64)
-            f = np.where(d < 1 / sigma2, 0.5 * sigma2 * d * d, d - 0.5 / sigma2)
-            total += float(f.sum() if w_out is None else (f * w_out).sum())
+            total += float(_losses(x, y, BoxWeights(w_in, w_out), sigma2).sum())
         loss.fill(total * scale)
+
+
+def smooth_l1_losses(
+    a: HostArray, b: HostArray, weights: BoxWeights, losses: HostArray, sigma2: float, grid: Grid
+) -> None:
+    """Compute losses (outer, inner) = the sum over channels of outside * f(inside * (a - b)), in float64."""
+    x, y, w_in, w_out = (None if v is None else v.reshape(grid) for v in (a, b, *weights))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.zeros((grid.outer, grid.inner))
+        for c in range(grid.channels):  # in order, as on a GPU
+            one = BoxWeights(*(None if w is None else w[:, c] for w in (w_in, w_out)))
+            total += _losses(x[:, c], y[:, c], one, sigma2)
+        losses.reshape(total.shape)[...] = total
+
+
+def _losses(a: HostArray, b: HostArray, weights: BoxWeights, sigma2: float) -> HostArray:
+    """Return outside * f(inside * (a - b)) in float64."""
+    d = a - b if weights.inside is None else (a - b) * weights.inside
+    d = np.abs(d).astype(np.float64)
+    f = np.where(d < 1 / sigma2, 0.5 * sigma2 * d * d, d - 0.5 / sigma2)
+    return f if weights.outside is None else f * weights.outside
 
 
 def smooth_l1_loss_backward(

@@ -7,7 +7,7 @@ import numpy as np
 from ....arrays import HostArray
 from ...records import Grid, LabelGrid
 
-__all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
+__all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward", "softmax_losses"]
 
 FLT_MIN = float(np.finfo(np.float32).tiny)
 
@@ -60,6 +60,18 @@ def softmax_loss_forward(
     o, i = np.nonzero(counted)
     p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
     loss.fill(-np.log(np.maximum(p, FLT_MIN)).sum(dtype=np.float64) / norm[0])
+
+
+def softmax_losses(prob: HostArray, label: HostArray, losses: HostArray, grid: LabelGrid) -> None:
+    """Compute losses = -log(max(p[label], FLT_MIN)), 0 at ignored labels, NaN at a label outside 0..c-1."""
+    outer, c, inner, has_ignore, ignore_label = grid
+    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    losses = losses.reshape(outer, inner)
+    losses.fill(0)
+    o, i = np.nonzero(counted & ~wrong)
+    p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
+    losses[o, i] = -np.log(np.maximum(p, FLT_MIN))
+    losses[wrong] = np.nan
 
 
 def softmax_loss_backward(

@@ -5,12 +5,33 @@ from __future__ import annotations
 import functools
 
 from ....arrays import AnyArray
-from ...records import BoxWeights
+from ....backend.cuda import launch
+from ...records import BoxWeights, Grid
 from ..elementwise import elementwise, run, totals
 from ..packs import aligned
 from .loss_sum import LOSS_PARTS, WRITE_PARTS, scaled_loss
 
-__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
+__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward", "smooth_l1_losses"]
+
+
+_LOSSES = """
+// one thread for each position; a weight that is not given is 1
+extern "C" __global__ void losses(const T* a, const T* b, const T* inside, const T* outside, T* losses, long long in,
+                                  long long out, double sigma2, long long n, long long channels, long long inner) {
+  LOOP(i, n) {
+    const long long start = i / inner * channels * inner + i % inner;
+    double sum = 0;
+    for (long long c = 0; c < channels; ++c) {
+      const long long k = start + c * inner;
+      C difference = (C)a[k] - (C)b[k];
+      if (in) difference = difference * (C)inside[k];
+      const double d = fabs((double)difference), f = d < 1 / sigma2 ? 0.5 * sigma2 * d * d : d - 0.5 / sigma2;
+      sum += out ? f * (double)(C)outside[k] : f;
+    }
+    losses[i] = (T)sum;
+  }
+}
+"""
 
 
 @functools.cache
@@ -67,6 +88,16 @@ def smooth_l1_loss_forward(
     arrays, (source, _) = _chosen(a, b, weights)
     args = (*arrays, work, float(sigma2), aligned(*arrays), a.size)
     scaled_loss(source, "smooth_l1", a.size, args, loss, work, scale)
+
+
+def smooth_l1_losses(
+    a: AnyArray, b: AnyArray, weights: BoxWeights, losses: AnyArray, sigma2: float, grid: Grid
+) -> None:
+    """Compute losses (outer, inner) = the sum over channels of outside * f(inside * (a - b)), in float64."""
+    given = [a if w is None else w for w in weights]
+    flags = [int(w is not None) for w in weights]
+    sizes = (grid.outer * grid.inner, grid.channels, grid.inner)
+    launch(_LOSSES, "losses", a.dtype, sizes[0], a, b, *given, losses, *flags, float(sigma2), *sizes)
 
 
 def smooth_l1_loss_backward(

@@ -10,7 +10,7 @@ from ...records import Grid, LabelGrid
 from ..elementwise import elementwise, run
 from ..source import BLOCK_SUM, DIVIDE, divider
 
-__all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
+__all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward", "softmax_losses"]
 
 _SOFTMAX = (
     BLOCK_SUM
@@ -193,6 +193,23 @@ _LOSS_BACKWARD = elementwise(
     setup="const T scale = (T)(dloss[0] / norm[0]);",
     helpers=DIVIDE,
 )
+_LOSSES = elementwise(
+    "losses",
+    """
+      const T k = trunc(label), least = (T)1.17549435082228751e-38;  // FLT_MIN
+      if (has_ignore && k == (T)ignore) loss = 0;
+      else if (k >= 0 && k < c) {
+        const long long o = quotient(i, inner, magic, shift);
+        const T p = prob[(o * c + (long long)k) * inner + i - o * inner];
+        loss = -log(p < least ? least : p);
+      } else loss = (T)nan("");
+    """,
+    reads="label",
+    writes="loss",
+    params="const T* prob, long long has_ignore, long long ignore, long long c, long long inner, long long magic, "
+    "long long shift",
+    helpers=DIVIDE,
+)
 
 
 @functools.cache
@@ -234,6 +251,13 @@ def softmax_loss_forward(
     args = (prob, label, work, int(has_ignore), ignore_label, n, c, *divider(inner, n))
     launch(_LOSS, "loss_parts", prob.dtype, 0, *args, block=256, grid=parts)
     launch(_LOSS, "loss_total", prob.dtype, 0, work, loss, norm, float(normalizer), parts, block=256, grid=1)
+
+
+def softmax_losses(prob: AnyArray, label: AnyArray, losses: AnyArray, grid: LabelGrid) -> None:
+    """Compute losses = -log(max(p[label], FLT_MIN)), 0 at ignored labels, NaN at a label outside 0..c-1."""
+    outer, c, inner, has_ignore, ignore_label = grid
+    args = (prob, int(has_ignore), ignore_label, c, *divider(inner, outer * inner))
+    run(_LOSSES, "losses", (label, losses), *args)
 
 
 def softmax_loss_backward(
