@@ -1390,6 +1390,32 @@ class LayerTypes:
         prior_box_param: Fields | pb.PriorBoxParameter = ...,
     ) -> Made:
         r"""Boxes around every position of a feature map, as fractions of the picture: constants, computed once."""
+    def Proposal(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        feat_stride: Int = 16,
+        base_size: Int = 16,
+        min_size: Int = 16,
+        ratio: Floats = ...,
+        scale: Floats = ...,
+        pre_nms_topn: Int = 6000,
+        post_nms_topn: Int = 300,
+        nms_thresh: Float = 0.7,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        proposal_param: Fields | pb.ProposalParameter = ...,
+    ) -> Made:
+        r"""The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap."""
     def Python(
         self,
         *bottoms: Top,
@@ -2013,6 +2039,7 @@ class ParameterTypes:
     Pooling: type[pb.PoolingParameter]
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
+    Proposal: type[pb.ProposalParameter]
     Python: type[pb.PythonParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]

@@ -71,27 +71,36 @@ def encode(code: int, priors: HostArray, scale: HostArray, boxes: HostArray) -> 
     return np.concatenate([centres / size, np.log((boxes[:, 2:] - boxes[:, :2]) / size)], axis=1) / scale
 
 
-def suppress(boxes: HostArray, threshold: float, eta: float = 1.0) -> HostArray:
+def suppress(
+    boxes: HostArray, threshold: float, eta: float = 1.0, *, pixels: bool = False, most: int | None = None
+) -> HostArray:
     """Return the positions of those boxes (M, 4; best first) that overlap no better one that remains by more than this.
 
-    With eta below 1 a threshold above 0.5 is multiplied by it after every box that remains.
+    With eta below 1 a threshold above 0.5 is multiplied by it after every box that remains. pixels: count both ends in,
+    of boxes that touch. most: return no more than these.
     """
-    kept, number = np.empty(len(boxes), np.int64), boxes.dtype.type
-    return kept[: _greedy(np.ascontiguousarray(boxes), areas(boxes), number(threshold), number(eta), kept)]
+    kept, number = np.empty(len(boxes) if most is None else min(most, len(boxes)), np.int64), boxes.dtype.type
+    numbers = number(threshold), number(eta), number(pixels)
+    return kept[: _greedy(np.ascontiguousarray(boxes), areas(boxes, pixels), *numbers, kept)]
 
 
 @kernel
-def _greedy(boxes: HostArray, area: HostArray, threshold: float, eta: float, kept: HostArray) -> int:
-    """Write the positions of the boxes that remain to `kept`, and return their number."""
+def _greedy(boxes: HostArray, area: HostArray, threshold: float, eta: float, end: float, kept: HostArray) -> int:
+    """Write the positions of the boxes that remain to `kept`, at most as many as it takes, and return their number.
+
+    end: what is added to a side, 0 or 1.
+    """
     n, zero = 0, threshold - threshold
     for i in range(len(boxes)):
+        if n == len(kept):
+            break
         box, fine = boxes[i], True
         for k in range(n):
             other = boxes[kept[k]]
             wide = min(box[2], other[2]) - max(box[0], other[0])
             high = min(box[3], other[3]) - max(box[1], other[1])
-            if wide > zero and high > zero:
-                common = wide * high
+            if (wide > zero and high > zero) or (end > zero and wide >= zero and high >= zero):
+                common = (wide + end) * (high + end)
                 if not common / (area[i] + area[kept[k]] - common) <= threshold:
                     fine = False
                     break
