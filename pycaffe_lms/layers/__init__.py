@@ -21,7 +21,8 @@ from . import recurrent
 from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, split
 
 # detection
-from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal, roi_pooling
+from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
+from .detection import roi_align, roi_pooling
 
 # loss
 from .loss import accuracy, distance_loss, log_loss, margin_loss

@@ -5,6 +5,7 @@ Layers build records of sizes once for each shape, and those of arrays in every 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from ..arrays import AnyArray
@@ -147,3 +148,28 @@ class BoxWeights(NamedTuple):
 
     inside: AnyArray | None
     outside: AnyArray | None
+
+
+class Sampling(IntEnum):
+    """Where a region is sampled. A cell has samples in a square.
+
+    EVEN (torchvision's roi_align, aligned=False): `number` along each axis of a cell, at the centres of equal parts; 0:
+    ceil(the cell's side). A region is at least 1 x 1; samples further than a pixel outside of the map do not count.
+    GRID (Cascade R-CNN): one for each corner of the cells, of a region that `pad_ratio` of its size is added to on each
+    side; pixel centres are at halves. Those outside of the map do not count, and none of a region without area.
+    SPREAD (R-FCN's PSROIAlign): `number` along each axis, a cell's side / (number + 1) apart, in the part of the cell
+    that is on the map. A region reaches to one pixel behind its corner, and is at least 0.1 x 0.1.
+    """
+
+    EVEN = 0
+    GRID = 1
+    SPREAD = 2
+
+
+class Samples(NamedTuple):
+    """Describe the samples of regions with coordinates of a picture, which times `scale` are those of the map."""
+
+    kind: Sampling
+    scale: float
+    number: int = 1
+    pad_ratio: float = 0.0

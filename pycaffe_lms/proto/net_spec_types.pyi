@@ -1244,6 +1244,28 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared)."""
+    def PSROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        spatial_scale: Float = 1,
+        output_dim: Int = ...,
+        group_size: Int = ...,
+        sample_num: Int = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        psroi_align_param: Fields | pb.PSROIAlignParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the g x g cells of each region, over channels that belong to the cell."""
     def PSROIPooling(
         self,
         *bottoms: Top,
@@ -1461,6 +1483,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o)."""
+    def ROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pooled_h: Int = 0,
+        pooled_w: Int = 0,
+        spatial_scale: Float = 1,
+        sampling_ratio: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        roi_align_param: Fields | pb.ROIAlignParameter = ...,
+        roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the cells of each region, interpolated between pixels."""
     def ROIPooling(
         self,
         *bottoms: Top,
@@ -1469,6 +1514,7 @@ class LayerTypes:
         pooled_h: Int = 0,
         pooled_w: Int = 0,
         spatial_scale: Float = 1,
+        pad_ratio: Float = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -2033,6 +2079,7 @@ class ParameterTypes:
     NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
+    PSROIAlign: type[pb.PSROIAlignParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
     Parameter: type[pb.ParameterParameter]
     Permute: type[pb.PermuteParameter]
@@ -2041,6 +2088,7 @@ class ParameterTypes:
     PriorBox: type[pb.PriorBoxParameter]
     Proposal: type[pb.ProposalParameter]
     Python: type[pb.PythonParameter]
+    ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]

@@ -195,6 +195,7 @@ MAP = (1, 1, 4, 4)
         ("", (MAP, (2, 5)), LayerParamError, "no pooled_h or pooled_w"),
         (_text(0), (MAP, (2, 5)), LayerParamError, "no pooled_h or pooled_w"),
         (_text(scale=0), (MAP, (2, 5)), LayerParamError, "spatial_scale is 0"),
+        (_text()[:-1] + "pad_ratio: 0.2 }", (MAP, (2, 5)), LayerParamError, "pad_ratio is 0.2"),
         (_text(), ((1, 4, 4), (2, 5)), ShapeError, 'blob "b0".*4 axes'),
         (_text(), (MAP, (2, 4)), ShapeError, 'blob "b1".*5 numbers'),
         (_text(), (MAP, ()), ShapeError, 'blob "b1".*5 numbers'),

@@ -23,7 +23,7 @@ FORK_MESSAGES = {
     *("PermuteParameter", "NormalizeParameter", "UpsampleParameter", "InterpParameter", "ShuffleChannelParameter"),
     *("ROIPoolingParameter", "SmoothL1LossParameter", "ReLU6Parameter", "BNParameter", "PriorBoxParameter"),
     *("ReorgParameter", "PSROIPoolingParameter", "MultiBoxLossParameter", "DetectionOutputParameter"),
-    *("BoxAnnotatorOHEMParameter", "ProposalParameter"),
+    *("BoxAnnotatorOHEMParameter", "ProposalParameter", "ROIAlignParameter", "PSROIAlignParameter"),
     *("DetectionEvaluateParameter", "NonMaximumSuppressionParameter", "SaveOutputParameter"),
     *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
     *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),

@@ -10,8 +10,8 @@ from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Shape,
 from ..registry import register_layer
 
 
-class _BoxRegions(Layer):
-    """What both share: checks of the map (N, C, H, W), the regions (R, 5) and the scale, and the backward's form."""
+class BoxRegions(Layer):
+    """What layers of regions share: checks of the map (N, C, H, W), regions (R, 5) and scale; backward's needs."""
 
     declares = Declaration(bottoms=exactly(2), ignores_force_backward=frozenset({1}), full_precision=frozenset({1}))
 
@@ -38,12 +38,24 @@ class _BoxRegions(Layer):
             )
         return x, rois[0]
 
+    def check_channels(self, bottom_shapes: Shapes, outputs: int, cells: int) -> Shape:
+        """Return the shape of the top of a layer whose cells have channels of their own. Raises ShapeError."""
+        x, regions = self.check_shapes(bottom_shapes)
+        wanted = outputs * cells**2
+        if x[1] != wanted:
+            raise self.shape_error(
+                f"has {x[1]} channels, but output_dim {outputs} and group_size {cells} take {wanted}",
+                bottom=0,
+                fix=f"give a bottom of {wanted} channels",
+            )
+        return regions, outputs, cells, cells
+
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
 
 
 @register_layer("ROIPooling")
-class ROIPoolingLayer(_BoxRegions):
+class ROIPoolingLayer(BoxRegions):
     """y = the maximum of each of the pooled_h x pooled_w cells of each region; 0 for an empty cell.
 
     Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the image's index, x1, y1, x2, y2 in
@@ -53,7 +65,8 @@ class ROIPoolingLayer(_BoxRegions):
     neighbours may share pixels; outside the map it is empty. So are all cells of a region whose image is not in the
     batch, or whose numbers are not finite.
     Backward reads the regions and the saved index of each maximum; the regions get a gradient of zeros.
-    Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
+    Raises: LayerParamError for a missing size, a scale that is not positive, or a pad_ratio (of MS-CNN's layer);
+    ShapeError for other shapes.
     Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/roi_pooling_layer.cpp (there an image out of range ends the
     program on the CPU, and reads outside the map on a GPU).
     """
@@ -63,6 +76,8 @@ class ROIPoolingLayer(_BoxRegions):
         self.pooled, self.scale = (p.pooled_h, p.pooled_w), self.check_scale(p.spatial_scale)
         if 0 in self.pooled:
             raise self.error("has no pooled_h or pooled_w", fix="add roi_pooling_param { pooled_h: ... pooled_w: ... }")
+        if p.pad_ratio:
+            raise self.error(f"pad_ratio is {p.pad_ratio:g}", fix="leave it out, or make the regions larger before")
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, regions = self.check_shapes(bottom_shapes)
@@ -79,7 +94,7 @@ class ROIPoolingLayer(_BoxRegions):
 
 
 @register_layer("PSROIPooling")
-class PSROIPoolingLayer(_BoxRegions):
+class PSROIPoolingLayer(BoxRegions):
     """y = the average of each of the g x g cells of each region, over channels that belong to the cell; 0 for an empty
     cell.
 
@@ -104,15 +119,7 @@ class PSROIPoolingLayer(_BoxRegions):
             )
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        x, regions = self.check_shapes(bottom_shapes)
-        wanted = self.outputs * self.cells**2
-        if x[1] != wanted:
-            raise self.shape_error(
-                f"has {x[1]} channels, but output_dim {self.outputs} and group_size {self.cells} take {wanted}",
-                bottom=0,
-                fix=f"give a bottom of {wanted} channels",
-            )
-        return [(regions, self.outputs, self.cells, self.cells)]
+        return [self.check_channels(bottom_shapes, self.outputs, self.cells)]
 
     def forward(self, io: Pass) -> None:
         io.ops.psroi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
