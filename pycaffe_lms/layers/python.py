@@ -18,7 +18,7 @@ from ..errors import ReadOnlyValue
 from ..vectors import BoolVec, RawBlobVec
 from .base import Declaration, InPlace, Layer, Pass, Runs, Shape, Shapes, ShapesChanged, at_least
 from .registry import register_layer
-from .user_layer import BlobVec, HostBlob, UserLayer
+from .user_layer import BlobVec, HostBlob, UserLayer, UserPhase
 
 _stand_ins: ContextVar[Mapping[str, tuple[int, ...]] | None] = ContextVar("stand_ins", default=None)
 
@@ -73,7 +73,7 @@ class PythonLayer(Layer):
             self.user.blobs = BlobVec()
         self.user.blobs.dtype = self.dtype
         self.user.param_str = self.param.python_param.param_str
-        self.user.phase = self.phase
+        self.user.phase = UserPhase(self.phase)
         self._bottom = RawBlobVec(HostBlob(name, self.dtype) for name in self.param.bottom)
         self._top = RawBlobVec(HostBlob(name, self.dtype) for name in self.param.top)
         self._same = {j for j, (b, t) in enumerate(zip(self._bottom, self._top, strict=False)) if b.name == t.name}

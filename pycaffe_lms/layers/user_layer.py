@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .. import vectors
 from ..arrays import HostArray
 from ..blob import Shaped, checked_shape
-from ..proto.caffe_pb2 import LayerParameter
+from ..proto.caffe_pb2 import LayerParameter, Phase
 from ..vectors import BoolVec, RawBlobVec
 
 
@@ -99,25 +99,37 @@ class BlobVec(vectors.BlobVec):
         self.append(HostBlob(f"param {len(self)}", self.dtype, shape))
 
 
+class UserPhase(int):
+    """A phase as users' layers see it: a number, 0 or 1, whose `str` is TRAIN or TEST, as in Fast R-CNN's Caffe."""
+
+    def __str__(self) -> str:
+        return Phase.Name(Phase.ValueType(self))
+
+
 class UserLayer:
     """`caffe.Layer`: base class of layers written in Python, for prototxt layers of `type: "Python"`.
 
     A subclass defines `setup(bottom, top)`, which runs once; `reshape(bottom, top)`, which runs before every forward
     and calls `top[0].reshape(...)`; `forward(bottom, top)`; and `backward(top, propagate_down, bottom)`. It can read
-    `param_str` and `phase` (0 TRAIN, 1 TEST). `self.blobs.add_blob(3, 4)` in `setup` makes a parameter, whose gradient
-    backward adds to `self.blobs[i].diff`.
+    `param_str` (also by its older name `param_str_`) and `phase` (0 TRAIN, 1 TEST; its `str` is the name).
+    `self.blobs.add_blob(3, 4)` in `setup` makes a parameter, whose gradient backward adds to `self.blobs[i].diff`.
     """
 
     type = "Python"
     blobs: BlobVec
     param_str: str
-    phase: int
+    phase: UserPhase
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         made: Any = super().__new__(cls)
         made.blobs = BlobVec()
-        made.param_str, made.phase = "", 0
+        made.param_str, made.phase = "", UserPhase()
         return made
+
+    @property
+    def param_str_(self) -> str:
+        """Return `param_str`; what Caffe called it when py-faster-rcnn was written."""
+        return self.param_str
 
     def __init__(self, layer_param: LayerParameter | None = None):
         self.layer_param = layer_param

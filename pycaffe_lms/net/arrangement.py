@@ -124,6 +124,8 @@ class Arrangement:
         for node in nodes:
             node.layer.scratches.clear()
             shapes = [graph.values[b].shape for b in node.bottoms]
+            if node.waiting is not None:
+                shapes = node.waiting.shapes
             try:
                 with self._device.active():
                     node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)

@@ -348,7 +348,7 @@ class Net(Uncopied):
                     ) from None
                 first, reshaped = change.node, True
             with self._users_names():
-                self.reshape()
+                self.reshape(first)
 
     def _bind(self, key: str, make: Callable[[], Sequenced], by_hand: bool) -> None:
         bound = self.memory.programs.bind(key, make)
@@ -553,10 +553,13 @@ class Net(Uncopied):
         if changed:
             self.reshape()
 
-    def reshape(self) -> None:
-        """Infer all shapes again and make memory for them; parameters and inputs keep their values."""
+    def reshape(self, known: int = -1) -> None:
+        """Infer all shapes again and make memory for them; parameters and inputs keep their values.
+
+        known: see `Graph.infer_shapes`.
+        """
         try:
-            self.ran &= not self.graph.infer_shapes()
+            self.ran &= not self.graph.infer_shapes(known)
         except CaffeError as error:
             error.at(file=self.file)
             raise

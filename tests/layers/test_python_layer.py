@@ -10,7 +10,7 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
-from pycaffe_lms.errors import LayerParamError, ReadOnlyValue
+from pycaffe_lms.errors import LayerParamError, ReadOnlyValue, ShapeError
 from pycaffe_lms.lms.config import LMSConfig
 
 from . import user_layers
@@ -304,3 +304,65 @@ def test_a_gradient_out_of_nothing(net, where):
     np.testing.assert_allclose(n.blobs["ten"].diff, (30 - y) / 2)
     np.testing.assert_allclose(n.blobs["x"].diff, 10 * (30 - y) / 2)
     np.testing.assert_allclose(n.blobs["y"].diff, (y - 30) / 2)
+
+
+def detector(more=""):
+    """A net as py-faster-rcnn's end-to-end ones: Python layers make data, targets and regions of sizes that change."""
+    conv = "convolution_param {{ num_output: {} kernel_size: 3 pad: 1 weight_filler {{ type: 'gaussian' std: 0.2 }} }}"
+    return (
+        layer("in", "Pictures", tops="data im_info", python="param_str: '{ \"channels\": 3 }'")
+        + f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "conv" {conv.format(6)} }}\n'
+        + f'layer {{ name: "score" type: "Convolution" bottom: "conv" top: "score" {conv.format(2)} }}\n'
+        + layer("targets", "AnchorLabels", "score im_info", "labels weights", python=more)
+        + 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "score" bottom: "labels" top: "loss" '
+        "propagate_down: 1 propagate_down: 0 loss_param { ignore_label: -1 normalize: true } }\n"
+        'layer { name: "l1" type: "SmoothL1Loss" bottom: "score" bottom: "weights" bottom: "weights" top: "l1" '
+        "propagate_down: [true, false, false] }\n"
+        + layer("regions", "SomeRegions", "score im_info", "rois values")
+        + 'layer { name: "mute" type: "Silence" bottom: "values" }\n'
+        'layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool" '
+        "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 1 } }\n"
+        + inner("fc", "pool", 2)
+        + 'layer { name: "sum" type: "Reduction" bottom: "fc" top: "sum" loss_weight: 0.1 }\n'
+    )
+
+
+def trained(tmp_path, **options):
+    (tmp_path / "net.prototxt").write_text(detector())
+    text = (
+        f"net: '{tmp_path / 'net.prototxt'}' base_lr: 0.1 lr_policy: 'fixed' random_seed: 3 max_iter: 9 momentum: 0.9"
+    )
+    (tmp_path / "solver.prototxt").write_text(text)
+    solver, shapes, losses = caffe.SGDSolver(str(tmp_path / "solver.prototxt"), **options), set(), []
+    for _ in range(4):
+        solver.step(1)
+        blobs = solver.net.blobs
+        shapes.add((blobs["labels"].data.shape, len(blobs["rois"].data)))
+        losses += [float(blobs[name].data) for name in ("loss", "l1", "sum")]
+    weights = [blob.data.copy() for blobs in solver.net.params.values() for blob in blobs]
+    return shapes, losses, weights
+
+
+def test_layers_of_a_detector_train_alike_everywhere(tmp_path):
+    shapes, losses, weights = trained(tmp_path)
+    assert {s[0] for s in shapes} == {(1, 1, *size) for size in user_layers.Pictures.SIZES} and len(shapes) == 3
+    for order in ("latest", "random"):
+        for lms in (None, LMSConfig(threshold_kb=0.1)):
+            again = trained(tmp_path, device=SimDevice(64 << 20, order=order), lms=lms)
+            assert again[:2] == (shapes, losses) and all(map(np.array_equal, again[2], weights))
+
+
+def test_the_phase_has_a_name_for_old_layers(net):
+    n = net(detector(), caffe.TEST)
+    assert n.layers[0]._settings == 2 and n.layers[0].param_str_ == n.layers[0].param_str
+    assert f"{n.layers[0].phase:d}" == "1" and n.layers[0].phase == caffe.TEST == 1
+    n.forward()
+    n.forward()
+    assert n.blobs["labels"].data.shape == (1, 1, 5, 6)
+
+
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=0.1)])
+def test_targets_that_never_fit_are_refused(net, lms):
+    n = net(detector("param_str: '{ \"wrong\": 1 }'"), device=SimDevice(64 << 20), lms=lms)
+    with pytest.raises(ShapeError, match='(?s)layer "loss" .SoftmaxWithLoss., blob "labels".*42 labels.* 63 positions'):
+        n.forward()

@@ -264,3 +264,86 @@ class Habits(caffe.Layer):
 
 
 not_a_class = 3
+
+
+class Pictures(caffe.Layer):
+    """As RoIDataLayer of py-faster-rcnn: top shapes come with the data, in forward, by fields of a dictionary."""
+
+    SIZES = ((7, 9), (5, 6), (8, 8))
+
+    def setup(self, bottom, top):
+        self._settings = {"TRAIN": 4, "TEST": 2}[str(self.phase)]
+        self._channels = json.loads(self.param_str_)["channels"]
+        self._cur = 0
+        self._name_to_top_map = {}
+        for i, (name, shape) in enumerate((("data", (1, self._channels, 10, 10)), ("im_info", (1, 3)))):
+            top[i].reshape(*shape)
+            self._name_to_top_map[name] = i
+
+    def reshape(self, bottom, top):
+        """Reshaping happens during the call to forward."""
+
+    def forward(self, bottom, top):
+        height, width = self.SIZES[self._cur % 3]
+        self._cur += 1
+        rng = np.random.default_rng(self._cur)
+        blobs = {"data": rng.normal(size=(1, self._channels, height, width)), "im_info": np.array([[height, width, 1]])}
+        for name, blob in blobs.items():
+            top_ind = self._name_to_top_map[name]
+            top[top_ind].reshape(*blob.shape)
+            top[top_ind].data[...] = blob.astype(np.float32, copy=False)
+
+    def backward(self, top, propagate_down, bottom):
+        """This layer does not propagate gradients."""
+
+
+class AnchorLabels(caffe.Layer):
+    """As AnchorTargetLayer: labels of the size that scores have now. "wrong": of another one, in its second forward."""
+
+    def setup(self, bottom, top):
+        self._wrong = json.loads(self.param_str or "{}").get("wrong", 0)
+        top[0].reshape(1, 1, *bottom[0].data.shape[-2:])
+        top[1].reshape(*bottom[0].data.shape)
+
+    def reshape(self, bottom, top):
+        pass
+
+    def forward(self, bottom, top):
+        height, width = bottom[0].data.shape[-2:]
+        assert tuple(bottom[1].data[0, :2]) == (height, width)
+        labels = (bottom[0].data[:, :1] > 0).astype(np.float32)
+        labels[0, 0, 0, :2] = -1
+        labels = labels[..., self._wrong * (height, width)[0] // 2 :]
+        top[0].reshape(*labels.shape)
+        top[0].data[...] = labels
+        top[1].reshape(*bottom[0].data.shape)
+        top[1].data[...] = 0.5
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+class SomeRegions(caffe.Layer):
+    """As ProposalLayer: a number of regions that is known in forward only, and scores."""
+
+    def setup(self, bottom, top):
+        top[0].reshape(1, 5)
+        if len(top) > 1:
+            top[1].reshape(1, 1, 1, 1)
+
+    def reshape(self, bottom, top):
+        pass
+
+    def forward(self, bottom, top):
+        best = np.argsort(-bottom[0].data[0, 1].ravel())[: 3 + int(bottom[1].data[0, 1]) % 4]
+        blob = np.hstack(
+            (np.zeros((len(best), 1), np.float32), np.tile([0, 0, 3, 4], (len(best), 1)) + best[:, None] % 3)
+        )
+        top[0].reshape(*(blob.shape))
+        top[0].data[...] = blob
+        if len(top) > 1:
+            top[1].reshape(len(best), 1)
+            top[1].data[...] = bottom[0].data[0, 1].ravel()[best][:, None]
+
+    def backward(self, top, propagate_down, bottom):
+        pass

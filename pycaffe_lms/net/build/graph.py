@@ -79,6 +79,14 @@ class Param:
     diff: int = -1
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Why a layer cannot run for the current shapes of its bottoms, and the last ones for which it could."""
+
+    error: CaffeError
+    shapes: list[Shape]
+
+
 @dataclass
 class Node:
     """Describe one layer in the graph. Bottoms and tops are value ids, params indices into Graph.params."""
@@ -101,6 +109,7 @@ class Node:
     origin: int = -1  # index of the user's layer; not the node's own in micro-batches and blocks
     part: tuple[int, int] | None = None  # in micro-batches: which one, from 0, of how many
     block: tuple[int, int] | None = None  # in blocks of outputs: which one, from 0, of how many
+    waiting: Waiting | None = None  # the layer has no shapes yet, see `Graph.infer_shapes`
 
     def __post_init__(self) -> None:
         if self.origin < 0:
@@ -182,31 +191,50 @@ class Graph:
     @property
     def shapes_may_change(self) -> bool:
         """Return whether shapes may change within an iteration: with values, or by the code of a layer on the host."""
-        return any(
-            node.layer.declares.dynamic_shape_bottoms or (node.layer.declares.runs_on is Runs.HOST and node.bottoms)
-            for node in self.nodes
-        )
+        return any(map(_may_change, self.nodes))
 
     @property
     def exchanging(self) -> list[Node]:
         """Return the layers whose passes exchange arrays with other ranks, see `Layer.exchanges`."""
         return [node for node in self.nodes if node.layer.exchanges]
 
-    def infer_shapes(self) -> bool:
-        """Infer all shapes again from the current shapes of inputs; return whether any shape changed."""
-        changed = False
+    def infer_shapes(self, known: int = -1) -> bool:
+        """Infer all shapes again from the current shapes of inputs; return whether any shape changed.
+
+        A layer of the user's may give its tops their shapes in its own forward. Until then a layer behind it can find
+        bottoms that do not fit together. It keeps its shapes, is `waiting`, and has to wait for the next inference.
+
+        Args:
+            known: the last layer whose forward has run for these shapes of inputs.
+        """
+        changed, unknown = False, set[int]()
+        before = [value.shape for value in self.values]
         for node in self.nodes:
             shapes = [self.values[b].shape for b in node.bottoms]
             if not node.bottoms and node.layer.declares.is_net_input:
                 continue  # an input's shape is the user's to set
+            waits = not unknown.isdisjoint(node.bottoms)
+            last = node.waiting.shapes if node.waiting is not None else [before[b] for b in node.bottoms]
+            node.waiting = None
             try:
                 inferred = node.layer.infer_shapes(shapes)
                 check_tops(node.layer, inferred)
             except CaffeError as error:
                 error.at(line=node.line, layer=node.name, type=node.layer.param.type)
-                raise
+                if not waits:
+                    raise
+                node.waiting = Waiting(error, last)
+                inferred = node.layer.infer_shapes(last)
             for value, shape in zip(node.tops, inferred, strict=True):
                 shape = tuple(shape)
                 changed |= self.values[value].shape != shape
                 self.values[value].shape = shape
+            if waits or (node.index > known and _may_change(node)):
+                unknown.update(node.tops)
         return changed
+
+
+def _may_change(node: Node) -> bool:
+    """Return whether a layer's tops can get other shapes within an iteration."""
+    declares = node.layer.declares
+    return bool(declares.dynamic_shape_bottoms or (declares.runs_on is Runs.HOST and node.bottoms))

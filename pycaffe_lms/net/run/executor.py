@@ -78,6 +78,9 @@ class Executor:
         """Run one forward or backward of one layer. Errors get the layer's name, type and line."""
         node = node_of(self.graph, step)
         try:
+            for each in (node, *(self.graph.nodes[m] for m in node.members)):
+                if each.waiting is not None:
+                    raise each.waiting.error
             self.ask(step.step)
             on_host = step.step.host or self.device.is_host
             if step.look:
