@@ -2031,6 +2031,59 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size * fg_fraction) foreground windows."""
+    def YoloDetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_classes: Int = 20,
+        num_box: Int = 5,
+        coords: Int = 4,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        label_map_file: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolo_detection_output_param: Fields | pb.YoloDetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 2: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
+    def Yolov3DetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_classes: Int = 20,
+        num_box: Int = 3,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        anchors_scale: Ints = ...,
+        mask_group_num: Int = 2,
+        mask: Ints = ...,
+        gaussian_box: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolov3_detection_output_param: Fields | pb.Yolov3DetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 3: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
 
 class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
@@ -2116,3 +2169,5 @@ class ParameterTypes:
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
     WindowData: type[pb.WindowDataParameter]
+    YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
+    Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]
