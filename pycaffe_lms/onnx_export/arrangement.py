@@ -32,8 +32,7 @@ def slices(site: Site) -> str | list[str]:
     n, axis = len(site.top_shapes), site.layer.axis
     if n == 1:
         return site.x
-    sizes = site.const([shape[axis] for shape in site.top_shapes])
-    return site.ops("Split", site.x, sizes, outputs=n, axis=axis)
+    return site.split(site.x, [shape[axis] for shape in site.top_shapes], axis)
 
 
 @converts("Flatten", family=_FAMILY, ops="Flatten Reshape")

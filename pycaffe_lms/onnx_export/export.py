@@ -26,7 +26,7 @@ def export_onnx(
     second file, beside the first and named after it.
 
     Args:
-        opset: of ONNX's operators, 13 to 23.
+        opset: of ONNX's operators, 11 to 23.
         dynamic_batch: let the first axis of the first input, and of every input with as many items, have any size; its
             name is "batch".
     Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers without an exact counterpart

@@ -20,31 +20,25 @@ def interp(site: Site) -> str:
         sizes = site.op("Concat", first, site.const(layer.out), axis=0)
     else:
         sizes = site.const(site.top_shapes[0])
-    return site.op("Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode="align_corners")
+    return site.resize(x, sizes=sizes, mode="linear", coordinate_transformation_mode="align_corners")
 
 
 @converts(
     "Upsample",
     family=_FAMILY,
-    ops="Resize Cast Reshape Less GreaterOrEqual And Where Shape Concat Slice Expand ScatterElements",
+    ops="Resize Cast Reshape Less Greater And Where Shape Concat Slice Expand ScatterElements",
     note="with a mask: where several values go to one place, which one stays is the runtime's choice",
 )
 def upsample(site: Site) -> str:
     if not site.layer.masked:
-        scales = site.const([1, 1, *site.layer.scale], np.float32)
-        return site.op(
-            "Resize",
-            site.x,
-            "",
-            scales,
-            mode="nearest",
-            coordinate_transformation_mode="asymmetric",
-            nearest_mode="floor",
+        scales = [1, 1, *site.layer.scale]
+        return site.resize(
+            site.x, scales=scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
         )
     size = int(np.prod(site.top_shapes[0][2:]))
     values, places = (site.reshape(x, (0, 0, -1)) for x in site.bottoms)
     places = site.cast(places, np.int64)
-    inside = site.op("And", site.op("GreaterOrEqual", places, site.const(0)), site.op("Less", places, site.const(size)))
+    inside = site.op("And", site.op("Greater", places, site.const(-1)), site.op("Less", places, site.const(size)))
     places = site.op("Where", inside, places, site.const(size))  # an extra place for values that are dropped
     first = site.op("Slice", site.op("Shape", values), site.const([0]), site.const([2]), site.const([0]))
     empty = site.op("Expand", site.number(0), site.op("Concat", first, site.const([size + 1]), axis=0))

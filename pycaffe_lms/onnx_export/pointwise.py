@@ -104,7 +104,7 @@ def threshold(site: Site) -> str:
 @converts("Softmax", family="common", ops="Softmax")
 def softmax(site: Site) -> str:
     axis = site.layer.canonical_axis(site.param.softmax_param.axis, len(site.shape))
-    return site.op("Softmax", site.x, axis=axis)
+    return site.softmax(site.x, axis, len(site.shape))
 
 
 @converts(
@@ -121,7 +121,7 @@ def argmax(site: Site) -> str:
     if by_axis and site.follows_batch(axis):
         site.refuse("chooses among the items of a batch", "export it without dynamic_batch")
     x = site.x if by_axis else site.op("Flatten", site.x, axis=1)
-    if layer.k == 1 and not values:
+    if layer.k == 1 and not values and site.opset >= 12:  # before, it could not choose the last of equal values
         found = site.cast(site.op("ArgMax", x, axis=axis, keepdims=1, select_last_index=1), site.dtype)
         return found if by_axis else site.to_top(found, first_kept=True)
     best, places = _largest(site, x, axis, layer.grid.channels, layer.k)

@@ -21,7 +21,7 @@ def lstm(site: Site) -> list[str]:
     def step(states: list[str], gates: str, cont: str) -> tuple[str, list[str]]:
         h, c = states
         gates = site.op("Add", gates, site.op("MatMul", site.op("Mul", h, cont), weight))
-        i, f, o, g = site.ops("Split", gates, site.const([dim] * 4), outputs=4, axis=1)
+        i, f, o, g = site.split(gates, [dim] * 4, axis=1)
         kept = site.op("Mul", site.op("Mul", cont, site.op("Sigmoid", f)), c)
         c = site.op("Add", kept, site.op("Mul", site.op("Sigmoid", i), site.op("Tanh", g)))
         h = site.op("Mul", site.op("Sigmoid", o), site.op("Tanh", c))
@@ -88,7 +88,7 @@ def _inputs(site: Site) -> str:
 
 def _parts(site: Site, x: str, steps: int) -> Sequence[str]:
     """Cut x along its first axis into single steps."""
-    return [x] if steps == 1 else site.ops("Split", x, site.const([1] * steps), outputs=steps, axis=0)
+    return [x] if steps == 1 else site.split(x, [1] * steps, axis=0)
 
 
 def _over_steps(site: Site, x: str, steps: int) -> list[str]:

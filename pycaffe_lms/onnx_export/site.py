@@ -141,10 +141,19 @@ class Site:
         return self.op("Cast", x, to=_TYPES[np.dtype(dtype).name])
 
     def reduce(self, op: str, x: str, axes: Sequence[int], keep: bool) -> str:
-        """Write a reduction. Axes are an input of ReduceSum and, from opset 18 on, of others; else an attribute."""
-        if op == "ReduceSum" or self.opset >= 18:
+        """Write a reduction. Axes are an input of ReduceSum since opset 13, of others since 18; else an attribute."""
+        if self.opset >= (13 if op == "ReduceSum" else 18):
             return self.op(op, x, self.const(list(axes)), keepdims=int(keep))
         return self.op(op, x, axes=list(axes), keepdims=int(keep))
+
+    def softmax(self, x: str, axis: int, ndim: int) -> str:
+        """Write a Softmax along one axis. Before opset 13 it took all axes from there on, so the axis goes last."""
+        if self.opset >= 13 or axis == ndim - 1:
+            return self.op("Softmax", x, axis=axis)
+        swapped = list(range(ndim))
+        swapped[axis], swapped[-1] = ndim - 1, axis
+        y = self.op("Softmax", self.op("Transpose", x, perm=swapped), axis=ndim - 1)
+        return self.op("Transpose", y, perm=swapped)
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def reshape(self, x: str, shape: Sequence[int]) -> str:
@@ -154,10 +163,28 @@ class Site:
         return self.op("Reshape", x, self.const(list(shape)))
 
     def squeeze(self, x: str, axes: Sequence[int]) -> str:
-        return self.op("Squeeze", x, self.const(list(axes)))
+        return self._by_numbers("Squeeze", x, "axes", axes)[0]
 
     def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
-        return self.op("Unsqueeze", x, self.const(list(axes)))
+        return self._by_numbers("Unsqueeze", x, "axes", axes)[0]
+
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """Cut x along an axis into parts of these sizes."""
+        return self._by_numbers("Split", x, "split", sizes, outputs=len(sizes), axis=axis)
+
+    def _by_numbers(
+        self, op: str, x: str, name: str, numbers: Sequence[int], outputs: int = 1, **attributes: int
+    ) -> list[str]:
+        """Write an operator that takes axes or sizes, since opset 13 as an input, before as an attribute."""
+        if self.opset >= 13:
+            return self.ops(op, x, self.const(list(numbers)), outputs=outputs, **attributes)
+        return self.ops(op, x, outputs=outputs, **attributes, **{name: [int(n) for n in numbers]})
+
+    def resize(self, x: str, *, scales: Sequence[float] = (), sizes: str = "", **attributes: str) -> str:
+        """Write a Resize by factors, or to the sizes in a tensor. Before opset 13 only the last input may be missing."""
+        none = "" if self.opset >= 13 else self.const([], np.float32)
+        factors = self.const(list(scales), np.float32) if scales else none
+        return self.op("Resize", x, none, factors, *([sizes] if sizes else []), **attributes)
 
     def to_top(self, x: str, top: int = 0, *, first_kept: bool = False) -> str:
         """Reshape x, which has the top's elements, to the top's shape. first_kept: the first axis keeps its size."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Dim = int | str | None  # a size, a size by name ("batch"), or one that is not known
-OPSETS = range(13, 24)  # that converters can write; before 13, sizes and axes are no inputs
+OPSETS = range(11, 24)  # that converters can write; `site.py` knows what changed between them
 DEFAULT_OPSET = 17
 BATCH = "batch"
 

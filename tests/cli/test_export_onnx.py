@@ -117,7 +117,7 @@ def test_a_net_for_training_whose_data_is_not_there(files, said, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        (["-opset", "7"], 2, "opset 7 is not one of 13 to 2"),
+        (["-opset", "7"], 2, "opset 7 is not one of 11 to 2"),
         (["-opset", "x"], 2, "-opset 'x' is not a whole number"),
         (["-weights", " , "], 2, "-weights names no file"),
         (["-weights", "none.caffemodel"], 1, "none.caffemodel"),

@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import onnx
+
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.onnx_export.convert import CONVERTERS, convert
 from pycaffe_lms.onnx_export.export import with_another_batch
@@ -57,6 +59,27 @@ def test_values_agree(case, tmp_path):
     agree(net, exported, {f"b{i}": b for i, b in enumerate(bottoms)})
     for name in net.outputs:
         assert exported.shape(name) == list(net.blobs[name].shape)
+
+
+FIRST = {case.type: (name, case) for name, case in reversed(CASES)}
+OLD = [pytest.param(11, case, id=f"11-{name}") for name, case in FIRST.values()]
+OLD += [
+    pytest.param(opset, case, id=f"{opset}-{name}", marks=pytest.mark.thorough)
+    for opset in (11, 12, 13, 18, 21)
+    for name, case in CASES
+]
+
+
+@pytest.mark.parametrize(("opset", "case"), OLD)
+def test_values_agree_in_other_opsets(opset, case, tmp_path):
+    """One case of each type in the oldest opset; thorough: all of them in those where operators changed."""
+    if opset > onnx.defs.onnx_opset_version():
+        pytest.skip(f"the installed onnx does not know opset {opset}")
+    net = _net(case)
+    bottoms = case.make_bottoms(np.random.default_rng(case.seed))
+    exported = Exported(net, tmp_path, opset=opset)
+    assert [o.version for o in exported.model.opset_import] == [opset]
+    agree(net, exported, {f"b{i}": b for i, b in enumerate(bottoms)})
 
 
 def test_every_converter_has_a_case():
