@@ -14,6 +14,7 @@ from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms import layers  # noqa: E402, F401
 from pycaffe_lms.layers.registry import LAYERS  # noqa: E402
+from pycaffe_lms.onnx_export.check import TOLERANCE  # noqa: E402
 from pycaffe_lms.onnx_export.convert import CONVERTERS  # noqa: E402
 from pycaffe_lms.onnx_export.sketch import DEFAULT_OPSET, OPSETS  # noqa: E402
 
@@ -29,7 +30,28 @@ pip install 'pycaffe-lms[onnx]'
 pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net.onnx
 ```
 
-In Python: `caffe.export_onnx(net, "net.onnx")`. The net must be of phase TEST; it may be on any device.
+Add `-check` to run [onnxruntime](https://onnxruntime.ai) (`pip install onnxruntime`) beside the net on random
+inputs, and `-check_on FILES` to do so on your pictures or `.npy` files too:
+
+<!-- not run: the model is yours -->
+```bash
+pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net.onnx -check -check_on cat.jpg,seen.npy
+```
+
+```text
+net.onnx: net 'FireNet', opset 17, 4.8 MiB of parameters
+checked with onnxruntime 1.32.0; largest differences:
+  output      absolute  relative  on
+  pool_final  3.58e-07  5.13e-07  random numbers
+```
+
+For each output this is the largest difference of an element, and that divided by the largest element of the net's
+output, on the input where that was largest. The command exits with 1 if one is above `-tolerance` (default
+{TOLERANCE:g}). With `-dynamic_batch` a second batch size runs too. Pictures become inputs as in `classify`:
+`-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees. Inputs with indices,
+marks of sequences or regions get random ones of their kind.
+
+In Python: `caffe.export_onnx(net, "net.onnx")` and `caffe.check_onnx(net, "net.onnx")`. The net must be of phase TEST; it may be on any device.
 
 Export a deploy prototxt. Layers that only training needs (data layers, losses, Accuracy) cannot be exported. As in
 every net of phase TEST, Dropout does nothing, and BatchNorm uses its running statistics.

@@ -1,4 +1,4 @@
-"""Share between `classify` and `detect`: which net, how pictures become its input, where it runs."""
+"""Share between `classify`, `detect` and `export_onnx`: which net, how pictures become its input, where it runs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import argparse
 import logging
 import tokenize
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..arrays import HostArray
+from ..classifier import input_transformer
 from ..data.sets.zoo import find_model
 from ..data.transform.mean import load_mean
 from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
 from ..formats.rawfile import check_readable, could_not_open
+from ..io import load_image
+from ..net.net import Net as BuiltNet
 from ..pycaffe.classes import Net
 from . import devices, flags
 
 _log = logging.getLogger(__name__)
+Given: TypeAlias = dict[str, dict[str, HostArray]]  # file -> input -> its array
 ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 """Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
 
@@ -40,6 +44,12 @@ def add_net(p: flags.Parser) -> None:
         metavar="FILE",
         help=".caffemodel with its weights",
     )
+    add_pictures(p)
+    flags.add_device(p)
+
+
+def add_pictures(p: flags.Parser) -> None:
+    """Declare the flags that say how pictures become the net's input."""
     p.add_argument(
         "--mean_file",
         default=None,
@@ -60,7 +70,6 @@ def add_net(p: flags.Parser) -> None:
         metavar="A,B,C",
         help="order of channels; '' for red, green, blue (default for nets of 3 channels: 2,1,0, blue first)",
     )
-    flags.add_device(p)
 
 
 def deploy_file(args: argparse.Namespace) -> str:
@@ -136,3 +145,58 @@ def numbers(text: str, flag: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"{flag} {text!r} is not a list of whole numbers", fix="such as 256,256 or 2,1,0") from None
+
+
+def read_inputs(net: BuiltNet, files: str, flag: str, args: argparse.Namespace) -> Given:
+    """Return {file: {input: its array}} of a comma list of files.
+
+    A .npz file holds arrays named after inputs, a .npy file the first input, with or without the batch axis. Anything
+    else is a picture, made into the first input as the flags of `classify` say. One item is repeated over the batch.
+    Raises: UsageError for an empty list or a net without inputs; DataError for a file that is missing or does not fit.
+    """
+    names = [name.strip() for name in files.split(",") if name.strip()]
+    if files and not names:
+        raise UsageError(f"{flag} names no file", fix="give pictures, .npy or .npz files")
+    return {name: read_input(net, name, args) for name in names}
+
+
+def read_input(net: BuiltNet, path: str, args: argparse.Namespace) -> dict[str, HostArray]:
+    """Return {input: its array} of one file: see `read_inputs`."""
+    check_readable(path, DataError)
+    first = net.inputs[0] if net.inputs else None
+    if path.endswith(".npz"):
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        unknown = sorted(set(arrays) - set(net.inputs))
+        if unknown or not arrays:
+            what = f"holds {', '.join(unknown)}, but the net has no such input" if unknown else "holds no array"
+            fix = f"name the arrays after the net's inputs: {', '.join(net.inputs)}"
+            raise DataError(what, where=Where(file=path), fix=fix)
+        return {name: _fit(net, name, array, path) for name, array in arrays.items()}
+    if first is None:
+        raise UsageError(f"{path}: the net has no input for it", fix="give a deploy prototxt with an Input layer")
+    if path.endswith(".npy"):
+        return {first: _fit(net, first, load_npy(path), path)}
+    shape = tuple(net.blobs[first].shape)
+    if len(shape) != 4 or shape[1] not in (1, 3):
+        raise DataError(
+            f'input "{first}" of shape {shape} takes no picture',
+            where=Where(file=path),
+            fix="give a .npy file with what the net sees",
+        )
+    transformer = input_transformer(net)  # type: ignore[arg-type]
+    color = set_input(net, transformer, args) != 1  # type: ignore[arg-type]
+    return {first: _fit(net, first, transformer.preprocess(first, load_image(path, color)), path)}
+
+
+def _fit(net: BuiltNet, name: str, array: HostArray, path: str) -> HostArray:
+    """Return an array in the shape of an input, one item repeated over the batch."""
+    shape = tuple(net.blobs[name].shape)
+    items = array if array.ndim == len(shape) else array[None]
+    if items.shape != shape and (items.shape[1:] != shape[1:] or len(items) != 1):
+        raise DataError(
+            f'has shape {array.shape}, but input "{name}" is {shape}',
+            where=Where(file=path),
+            fix="write it with numpy.save, as the net sees it; for pictures with another size give the picture itself",
+        )
+    return np.ascontiguousarray(np.broadcast_to(items, shape), np.float32)

@@ -3,9 +3,11 @@
     caffe.export_onnx(net, "net.onnx")
 
 Read in this order: `sketch.py` (a graph as plain data), `site.py` (what a converter gets, and the table of converters),
-the families of converters, `convert.py` (net to sketch), `model.py` (sketch to file; the only one that imports onnx).
+the families of converters, `convert.py` (net to sketch), `model.py` (sketch to file). `check.py` compares the file with
+the net.
 """
 
+from .check import check_onnx
 from .export import export_onnx
 
-__all__ = ["export_onnx"]
+__all__ = ["check_onnx", "export_onnx"]

@@ -45,6 +45,13 @@ def export_onnx(
     return model.write_model(sketch, path)
 
 
+def batch_inputs(net: Net) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the inputs whose first axis is the batch: the first input, and all with as many items."""
+    shapes = {name: tuple(net.graph.values[net.graph.last[name]].shape) for name in net.inputs}
+    first = next(iter(shapes.values()), ())
+    return {name: shape for name, shape in shapes.items() if shape and shape[0] == first[0]} if first else {}
+
+
 def with_another_batch(net: Net) -> Graph:
     """Return the net's graph with one more item in the batch."""
     graph = net.graph
@@ -53,7 +60,7 @@ def with_another_batch(net: Net) -> Graph:
     if not first:
         what = f'input "{net.inputs[0]}" has no axis for a batch' if shapes else "the net has no inputs"
         raise ExportError(what, where=Where(file=net.file), fix="leave out dynamic_batch")
-    batch = first[0]
+    batch, follow = first[0], batch_inputs(net)
     message = NetParameter()
     message.CopyFrom(net.message)
     for layer, node in zip(message.layer, graph.nodes, strict=True):
@@ -61,8 +68,7 @@ def with_another_batch(net: Net) -> Graph:
             continue
         del layer.input_param.shape[:]
         for top in layer.top:
-            shape = shapes[top]
-            dims = [batch + 1, *shape[1:]] if shape and shape[0] == batch else shape
+            dims = [batch + 1, *shapes[top][1:]] if top in follow else shapes[top]
             layer.input_param.shape.add(dim=dims)
     try:
         return wire(message, [node.line for node in graph.nodes], file=net.file, dtype=net.dtype)

@@ -1,4 +1,4 @@
-"""Turn a sketch into ONNX's messages and write the files. No other module imports onnx.
+"""Turn a sketch into ONNX's messages and write the files.
 
 Weights that do not fit in one message (2 GiB) go to a second file beside the model, as ONNX's format allows.
 """

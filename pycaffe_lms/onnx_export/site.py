@@ -181,7 +181,7 @@ class Site:
         return self.ops(op, x, outputs=outputs, **attributes, **{name: [int(n) for n in numbers]})
 
     def resize(self, x: str, *, scales: Sequence[float] = (), sizes: str = "", **attributes: str) -> str:
-        """Write a Resize by factors, or to the sizes in a tensor. Before opset 13 only the last input may be missing."""
+        """Write a Resize by factors, or to the sizes in a tensor. Only since opset 13 other inputs may be missing."""
         none = "" if self.opset >= 13 else self.const([], np.float32)
         factors = self.const(list(scales), np.float32) if scales else none
         return self.op("Resize", x, none, factors, *([sizes] if sizes else []), **attributes)

@@ -138,3 +138,72 @@ def test_required_flags(missing, said):
     argv = [word for name in ("model", "weights", "o") if name != missing for word in (f"-{name}", "x")]
     code, _, err = said(*argv)
     assert code == 2 and f"{'MODEL' if missing == 'model' else f'-{missing}'} is missing" in err
+
+
+# -- -check -----------------------------------------------------------------------------------------------------------
+def test_check_prints_the_differences(files, said, tmp_path):
+    model, trained = files
+    out = tmp_path / "net.onnx"
+    code, text, err = said("-model", model, "-weights", trained, "-stage", "head", "-o", out, "-check")
+    assert (code, err) == (0, "")
+    head, columns, row = text.splitlines()[1:]
+    assert head == f"checked with onnxruntime {onnxruntime.__version__}; largest differences:"
+    assert columns.split() == ["output", "absolute", "relative", "on"]
+    name, absolute, relative, *where = row.split()
+    assert name == "ip" and float(absolute) < 1e-3 and float(relative) < 1e-5 and " ".join(where).startswith("random")
+
+
+def test_check_on_files(files, said, tmp_path, monkeypatch):
+    """A picture, what the net sees with and without the batch axis, and arrays by name."""
+    cv2 = pytest.importorskip("cv2")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    cv2.imwrite("a.png", rng.integers(0, 255, (9, 9, 3), np.uint8))
+    np.save("one.npy", rng.normal(size=(3, 6, 6)))
+    np.save("two.npy", rng.normal(size=(2, 3, 6, 6)) * 1e4)
+    np.savez("by_name.npz", data=rng.normal(size=(1, 3, 6, 6)))
+    common = ["net.prototxt", "-weights", files[1], "-o", "net.onnx", "-check_on"]
+    code, text, _ = said(*common, "a.png, one.npy,two.npy,by_name.npz", "-mean_file", "", "-dynamic_batch")
+    assert code == 0 and "conv" in text.splitlines()[-1]
+    np.save("bad.npy", np.zeros((3, 6, 7)))
+    np.savez("bad.npz", dta=np.zeros(3))
+    for name, words in (
+        ("bad.npy", 'bad.npy: has shape (3, 6, 7), but input "data" is (2, 3, 6, 6)'),
+        ("bad.npz", "bad.npz: holds dta, but the net has no such input"),
+        ("none.png", "Could not open file none.png"),
+    ):
+        code, _, err = said(*common, name)
+        assert code == 1 and words in err and "fix:" in err
+
+
+def test_a_difference_above_the_tolerance_exits_with_1(files, said, tmp_path, monkeypatch):
+    from pycaffe_lms.cli.commands import export_onnx as command
+
+    def wrong(net, path, **options):
+        net.params["conv"][1].data = 1
+        written = command_export(net, path, **options)
+        net.params["conv"][1].data = 0
+        return written
+
+    command_export = command.export_onnx
+    monkeypatch.setattr(command, "export_onnx", wrong)
+    out = tmp_path / "net.onnx"
+    argv = ("-model", files[0], "-weights", files[1], "-o", out, "-check")
+    code, text, err = said(*argv)
+    assert (
+        code == 1 and "conv    1.00e+00" in text and f"{out}: conv: further from the net than -tolerance 0.0001" in err
+    )
+    assert said(*argv, "-tolerance", "2")[0] == 0
+
+
+def test_check_without_onnxruntime(files, said, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, _, err = said("-model", files[0], "-weights", files[1], "-o", tmp_path / "net.onnx", "-check")
+    assert code == 1 and "pip install onnxruntime" in err and not (tmp_path / "net.onnx").exists()
+
+
+def test_a_tolerance_without_a_check(files, said, tmp_path):
+    code, _, err = said("-model", files[0], "-weights", files[1], "-o", tmp_path / "n.onnx", "-tolerance", "0.1")
+    assert code == 2 and "-tolerance has no effect without -check" in err

@@ -5,25 +5,30 @@ from __future__ import annotations
 import argparse
 
 from ...data.sets.zoo import find_model
-from ...errors import DataError, UsageError, WeightsError, human_bytes
+from ...errors import DataError, ExportError, UsageError, WeightsError, Where, human_bytes
 from ...formats.weights.caffemodel import read_weights
 from ...log import only_warnings
 from ...net import weights
 from ...net.net import Net
-from ...onnx_export import export_onnx
+from ...onnx_export import check_onnx, export_onnx
+from ...onnx_export.check import TOLERANCE, require_onnxruntime
 from ...onnx_export.model import require
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
-from .. import devices, flags
+from .. import devices, flags, scoring
 
+_COMMON = "weights o opset dynamic_batch check check_on tolerance"
 _ABOUT = """Write a deploy net with its weights as an ONNX model, which other programs run.
 
 Blobs keep their names, and values agree to rounding: see docs/onnx.md, which lists every type of layer. A net with
-layers that have no faithful counterpart is refused, and all of them are named. Needs the package onnx."""
+layers that have no faithful counterpart is refused, and all of them are named. Needs the package onnx.
+
+-check runs the model in onnxruntime and the net beside it, and prints how far each output is from the net's. It exits
+with 1 if one of them is further off than -tolerance."""
 
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("export_onnx", _ABOUT)
+    p = flags.parser("export_onnx", _ABOUT, common=_COMMON)
     flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo")
     p.add_argument(
         "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
@@ -41,6 +46,26 @@ def build_parser() -> flags.Parser:
         action="store_true",
         help="let the first axis of the input have any size, not only that of the prototxt",
     )
+    p.add_argument(
+        "--check",
+        action="store_true",
+        help="run onnxruntime beside the net on random inputs, and print the largest difference of each output",
+    )
+    p.add_argument(
+        "--check_on",
+        default="",
+        metavar="FILES",
+        help="check on these too: comma list of pictures, of .npy files (the first input, as the net sees it) and of "
+        ".npz files (arrays named after inputs)",
+    )
+    p.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="SHARE",
+        help="the largest difference that -check allows, divided by the largest number of the output (default: "
+        f"{TOLERANCE:g})",
+    )
+    scoring.add_pictures(p)
     flags.add_state(p)
     return p
 
@@ -51,7 +76,10 @@ def run(args: argparse.Namespace) -> int:
     if not files:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")
     args.model = find_model(args.model, "deploy")
+    checked = _checked(args)
     require()
+    if checked:
+        require_onnxruntime()
     flags.check_place(args.output, "-o")
     devices.check_weights(args.weights)
     with only_warnings():
@@ -63,13 +91,43 @@ def run(args: argparse.Namespace) -> int:
         for path in files:
             weights.copy_from(net, path, must_match=True)
     _check_complete(net, files)
+    given = scoring.read_inputs(net, args.check_on, "-check_on", args)
     written = export_onnx(net, args.output, opset=args.opset, dynamic_batch=args.dynamic_batch)
     nbytes = sum(p.data.nbytes for p in net.learnable_params)
-    net.close()
     print(f"{written[0]}: net {net.name!r}, opset {args.opset}, {human_bytes(nbytes)} of parameters")
     for name in written[1:]:
         print(f"{name}: its weights, which must stay beside it")
+    if checked:
+        _check(net, written[0], given, args)
+    net.close()
     return 0
+
+
+def _checked(args: argparse.Namespace) -> bool:
+    """Return whether to check. Raises UsageError for flags of -check that do not fit."""
+    if args.tolerance is not None and not args.tolerance >= 0:
+        raise UsageError(f"-tolerance {args.tolerance:g} is no share", fix=f"such as {TOLERANCE:g}")
+    if args.tolerance is not None and not (args.check or args.check_on):
+        raise UsageError("-tolerance has no effect without -check", fix="add -check")
+    return bool(args.check or args.check_on)
+
+
+def _check(net: Net, path: str, given: scoring.Given, args: argparse.Namespace) -> None:
+    """Print how far each output of the model is from the net's. Raises ExportError where that is too far."""
+    tolerance = TOLERANCE if args.tolerance is None else args.tolerance
+    found = check_onnx(net, path, given, dynamic_batch=args.dynamic_batch)
+    print(f"checked with onnxruntime {require_onnxruntime().__version__}; largest differences:")
+    width = max(len("output"), *(len(d.output) for d in found))
+    print(f"  {'output':{width}}  absolute  relative  on")
+    for d in found:
+        print(f"  {d.output:{width}}  {d.absolute:8.2e}  {d.relative:8.2e}  {d.where}")
+    far = [d.output for d in found if not d.relative <= tolerance]
+    if far:
+        raise ExportError(
+            f"{', '.join(far)}: further from the net than -tolerance {tolerance:g}",
+            where=Where(file=path),
+            fix="do not use this model; if you expect such a difference, give a larger -tolerance",
+        )
 
 
 def _check_complete(net: Net, files: list[str]) -> None:
