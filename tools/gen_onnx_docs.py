@@ -51,7 +51,8 @@ output, on the input where that was largest. The command exits with 1 if one is 
 `-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees. Inputs with indices,
 marks of sequences or regions get random ones of their kind.
 
-In Python: `caffe.export_onnx(net, "net.onnx")` and `caffe.check_onnx(net, "net.onnx")`. The net must be of phase TEST; it may be on any device.
+In Python: `caffe.export_onnx(net, "net.onnx")` and `caffe.check_onnx(net, "net.onnx")`. The net must be of
+phase TEST; it may be on any device.
 
 Export a deploy prototxt. Layers that only training needs (data layers, losses, Accuracy) cannot be exported. As in
 every net of phase TEST, Dropout does nothing, and BatchNorm uses its running statistics.

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ExportError, Where
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
-from . import arrangement, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
+from . import arrangement, detection, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
 from .site import CONVERTERS, Converter, NotExportable, Record, Shapes, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor
 from .sketch import SketchNode as Operator
@@ -53,6 +53,7 @@ class _Conversion:
     """Walk through a net once, with one batch size.
 
     source: the graph whose layers hold the values. tensor_of: value -> name of its tensor; values may share one.
+    open: value -> its axes whose sizes are known only after a run.
     records: what each layer wrote, without names. states: outputs that the net itself does not have.
     """
 
@@ -62,6 +63,7 @@ class _Conversion:
         self.tensors = Names(v.name for v in graph.values)
         self.node_names = Names()
         self.tensor_of: dict[int, str] = {}
+        self.open: dict[int, set[int]] = {}
         self.records: list[list[Record]] = []
         self.states: list[Tensor] = []
 
@@ -81,6 +83,10 @@ class _Conversion:
                 continue
             if [self.graph.params[p].shape for p in node.params] != [self.other.params[p].shape for p in twin.params]:
                 problems.append(_by_batch(node))
+                continue
+            if any(b in self.open for b in node.bottoms):
+                reason = "reads a blob whose size is known only after a run"
+                problems.append(Problem(_place(node), reason, "cut the net before this layer"))
                 continue
             try:
                 self._layer(node, twin, converter)
@@ -124,6 +130,8 @@ class _Conversion:
             else:
                 copy = site.op("Identity", found)
                 site.nodes[-1].rename({copy: self.tensor_of[v]})
+        for top, axis in site.opened:
+            self.open.setdefault(node.tops[top], set()).add(axis)
         self.sketch.nodes += site.nodes
         self.states += site.state_outputs
         self.records[node.index] = site.record
@@ -180,8 +188,14 @@ class _Conversion:
         shape, other = self.graph.values[v].shape, self.other.values[v].shape
         batches = {self._batch(self.graph), self._batch(self.other)}
         dims: Sequence[Dim] = [
-            mine if mine == theirs else BATCH if {mine, theirs} == batches else None
-            for mine, theirs in zip(shape, other, strict=True)
+            None
+            if i in self.open.get(v, ())
+            else mine
+            if mine == theirs
+            else BATCH
+            if {mine, theirs} == batches
+            else None
+            for i, (mine, theirs) in enumerate(zip(shape, other, strict=True))
         ]
         return tuple(dims)
 
@@ -205,8 +219,6 @@ def _by_batch(node: Node) -> Problem:
 def _why_not(node: Node) -> tuple[str, str]:
     if not node.bottoms:
         return "reads data by itself", "export the deploy prototxt, whose inputs are Input layers"
-    if node.layer.param.type == "DetectionOutput":
-        return "has no counterpart in ONNX", "delete the layer: its bottoms are outputs then"
     if node.layer.declares.is_loss or node.layer.declares.no_backward is None or not node.tops:
         return "is for training and testing", "export the deploy prototxt, which ends before it"
     return "has no counterpart in ONNX", "cut the net before this layer, or write it with other layers"

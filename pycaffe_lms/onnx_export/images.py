@@ -1,4 +1,4 @@
-"""Convert layers for resizing, unpooling, regions and boxes."""
+"""Convert layers for resizing and unpooling, and constants."""
 
 from __future__ import annotations
 
@@ -45,15 +45,6 @@ def upsample(site: Site) -> str:
     filled = site.op("ScatterElements", empty, places, values, axis=2)
     planes = site.op("Slice", filled, site.const([0]), site.const([size]), site.const([2]))
     return site.reshape(planes, (0, 0, *site.top_shapes[0][2:]))
-
-
-@converts("ROIPooling", family=_FAMILY, ops="MaxRoiPool Reshape", note="float32 only; regions of images in the batch")
-def roi_pooling(site: Site) -> str:
-    regions = site.bottoms[1]
-    if len(site.bottom_shapes[1]) != 2:
-        regions = site.reshape(regions, (0, 5))
-    p = site.param.roi_pooling_param
-    return site.op("MaxRoiPool", site.x, regions, pooled_shape=[p.pooled_h, p.pooled_w], spatial_scale=p.spatial_scale)
 
 
 @converts(

@@ -48,6 +48,27 @@ def _convolve(site: Site, op: str) -> list[str]:
     return tops
 
 
+@converts("Im2col", family="vision", ops="Conv Reshape")
+def im2col(site: Site) -> str:
+    """Write a convolution whose filters each choose one element of the window."""
+    layer = site.layer
+    taps, channels = int(np.prod(layer.kernel)), site.shape[layer.axis]
+    chosen = np.tile(np.eye(taps).reshape(taps, 1, *layer.kernel), (channels, *(1,) * (1 + len(layer.kernel))))
+    plain = layer.axis == 1
+    x = site.x if plain else site.reshape(site.x, (-1, *site.shape[layer.axis :]))
+    y = site.op(
+        "Conv",
+        x,
+        site.const(chosen, site.dtype),
+        kernel_shape=list(layer.kernel),
+        strides=list(layer.stride),
+        dilations=list(layer.dilation),
+        pads=[*layer.pad, *layer.pad],
+        group=channels,
+    )
+    return y if plain else site.to_top(y)
+
+
 @converts("InnerProduct", family="common", ops="Gemm Flatten MatMul Add Reshape Transpose")
 def inner_product(site: Site) -> str:
     layer, ndim = site.layer, len(site.shape)

@@ -16,15 +16,11 @@ _NOTE = (
 @converts("LSTM", family="recurrent", ops=f"{_UNROLLED} Sigmoid", note=_NOTE.format("h") + ", likewise c")
 def lstm(site: Site) -> list[str]:
     weight = _matrix(site, site.layer.hidden)
-    dim = site.layer.dim
 
     def step(states: list[str], gates: str, cont: str) -> tuple[str, list[str]]:
         h, c = states
         gates = site.op("Add", gates, site.op("MatMul", site.op("Mul", h, cont), weight))
-        i, f, o, g = site.split(gates, [dim] * 4, axis=1)
-        kept = site.op("Mul", site.op("Mul", cont, site.op("Sigmoid", f)), c)
-        c = site.op("Add", kept, site.op("Mul", site.op("Sigmoid", i), site.op("Tanh", g)))
-        h = site.op("Mul", site.op("Sigmoid", o), site.op("Tanh", c))
+        h, c = _lstm_cell(site, gates, c, cont)
         return h, [h, c]
 
     return _unrolled(site, step)
@@ -40,6 +36,22 @@ def rnn(site: Site) -> list[str]:
         return site.op("Tanh", site.op("Add", site.op("MatMul", h, out), bias)), [h]
 
     return _unrolled(site, step)
+
+
+@converts("LSTMUnit", family="recurrent", ops="Squeeze Split Sigmoid Tanh Mul Add Unsqueeze Transpose")
+def lstm_unit(site: Site) -> list[str]:
+    c, gates = (site.squeeze(x, [0]) for x in site.bottoms[:2])
+    h, c = _lstm_cell(site, gates, c, site.op("Transpose", site.bottoms[2], perm=[1, 0]))
+    return [site.unsqueeze(c, [0]), site.unsqueeze(h, [0])]
+
+
+def _lstm_cell(site: Site, gates: str, c: str, cont: str) -> tuple[str, str]:
+    """Write one step from the gates (N, 4D) before activation; return (h, c)."""
+    dim = site.top_shapes[0][-1]
+    i, f, o, g = site.split(gates, [dim] * 4, axis=1)
+    kept = site.op("Mul", site.op("Mul", cont, site.op("Sigmoid", f)), c)
+    c = site.op("Add", kept, site.op("Mul", site.op("Sigmoid", i), site.op("Tanh", g)))
+    return site.op("Mul", site.op("Sigmoid", o), site.op("Tanh", c)), c
 
 
 def _matrix(site: Site, i: int) -> str:

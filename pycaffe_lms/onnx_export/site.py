@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from ..layers.base import Shape
 from .sketch import Names, Sketch, SketchNode, Tensor
 
-_TYPES = {"float32": 1, "float64": 11, "int64": 7}  # onnx.TensorProto's numbers
+_TYPES = {"float32": 1, "float64": 11, "int64": 7, "float16": 10}  # onnx.TensorProto's numbers
 
 
 Record: TypeAlias = tuple[Any, ...]
@@ -40,6 +40,7 @@ class Site:
         nodes: the operators so far.
         record: operators and constants without names, to compare with another batch size.
         state_outputs: outputs of the graph that the net itself does not have.
+        opened: pairs (top, axis) of sizes that are known only after a run.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Site:
         self.nodes: list[SketchNode] = []
         self.record: list[Record] = []
         self.state_outputs: list[Tensor] = []
+        self.opened: set[tuple[int, int]] = set()
         self._known: dict[_Content, str] = {}
         self._tensors, self._node_names, self._params = tensors, node_names, params
 
@@ -197,6 +199,10 @@ class Site:
     def follows_batch(self, axis: int) -> bool:
         """Return whether the size of this axis of the first bottom depends on the batch size."""
         return bool(self.shape[axis] != self.other_bottoms[0][axis])
+
+    def open(self, top: int, axis: int) -> None:
+        """Say that the size of a top's axis is known only after a run."""
+        self.opened.add((top, axis))
 
     # -- state from run to run ----------------------------------------------------------------------------------------
     def state_input(self, name: str, shape: Shape) -> str:

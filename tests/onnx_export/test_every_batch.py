@@ -22,7 +22,8 @@ REFUSED = {
     "RNN": "time as its first axis",
     "LSTM": "time as its first axis",
     "Reshape": "do not fit into",
-    **dict.fromkeys(("InnerProduct", "Reduction", "Scale", "Bias", "Slice"), "depends on the batch size"),
+    "LSTMUnit": "not (1, N, D)",
+    **dict.fromkeys(("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col"), "depends on the batch size"),
 }
 NO_BATCH = ("has no axis for a batch", "the net has no inputs")
 
