@@ -14,10 +14,12 @@ from pages import write_or_check  # noqa: E402
 
 from pycaffe_lms import layers  # noqa: E402, F401
 from pycaffe_lms.layers.registry import LAYERS  # noqa: E402
-from pycaffe_lms.onnx_export.check import TOLERANCE  # noqa: E402
+from pycaffe_lms.onnx_export.check import TOLERANCES  # noqa: E402
 from pycaffe_lms.onnx_export.convert import CONVERTERS  # noqa: E402
+from pycaffe_lms.onnx_export.site import Precision  # noqa: E402
 from pycaffe_lms.onnx_export.sketch import DEFAULT_OPSET, OPSETS  # noqa: E402
 
+SINGLE = ", ".join(name for name, c in CONVERTERS.items() if c.precision is Precision.SINGLE)
 FILE = ROOT / "docs" / "onnx.md"
 _FAMILIES = ("data", "vision", "normalisation", "neuron", "common", "utility", "recurrent")
 _HEAD = f"""# Export to ONNX
@@ -47,12 +49,34 @@ checked with onnxruntime 1.32.0; largest differences:
 
 For each output this is the largest difference of an element, and that divided by the largest element of the net's
 output, on the input where that was largest. The command exits with 1 if one is above `-tolerance` (default
-{TOLERANCE:g}). With `-dynamic_batch` a second batch size runs too. Pictures become inputs as in `classify`:
+{TOLERANCES["fp32"]:g}). With `-dynamic_batch` a second batch size runs too. Pictures become inputs as in `classify`:
 `-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees. Inputs with indices,
 marks of sequences or regions get random ones of their kind.
 
-In Python: `caffe.export_onnx(net, "net.onnx")` and `caffe.check_onnx(net, "net.onnx")`. The net must be of
-phase TEST; it may be on any device.
+## float16 and int8
+
+`-math fp16` stores weights and computes in float16. Inputs and outputs stay float32, so programs that use the model
+need no change. So do layers whose numbers are indices, coordinates, exponentials or sums of squares ({SINGLE}).
+Running statistics become a factor and a summand per channel. Parameters above 65504 are refused.
+
+`-int8 list.txt` quantizes with onnxruntime's tools: every convolution, product and what lies between them stands
+between QuantizeLinear and DequantizeLinear. The list names a picture, `.npy` or `.npz` file a line, some hundred like
+those of the net's use; a class number behind the name is ignored. The layers named above stay in float32.
+
+<!-- not run: the model is yours -->
+```bash
+pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net_fp16.onnx -math fp16 -check
+pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net_int8.onnx -int8 list.txt -check
+```
+
+`-check` then allows {TOLERANCES["fp16"]:g} and {TOLERANCES["int8"]:g}. A model in int8 is checked on the first pictures
+of its list. Judge such a model by the accuracy on your data: a difference says little about classes.
+
+## In Python
+
+`caffe.export_onnx(net, "net.onnx")` and `caffe.check_onnx(net, "net.onnx")`. `math="fp16"`
+is an argument of the former; `pycaffe_lms.onnx_export.export_int8(net, "net.onnx", samples)` takes arrays. The net must
+be of phase TEST; it may be on any device.
 
 Export a deploy prototxt. Layers that only training needs (data layers, losses, Accuracy) cannot be exported. As in
 every net of phase TEST, Dropout does nothing, and BatchNorm uses its running statistics.
@@ -62,7 +86,8 @@ every net of phase TEST, Dropout does nothing, and BatchNorm uses its running st
 * **Values.** The ONNX model gives the same values as the net, up to rounding. Nothing is approximated: if a layer has
   no exact counterpart, the export stops with an error that names all such layers. The tests compare every converter,
   and whole nets, with onnxruntime.
-* **Inputs and outputs** are those of the net, in the same order. All of them are float32, labels and indices too.
+* **Inputs and outputs** are those of the net, in the same order. All of them are float32, labels and indices
+  too.
 * **Shapes** are fixed to those of the net. With `-dynamic_batch` (in Python `dynamic_batch=True`) the batch size is
   free: the first axis of the first input is called `batch`, and so is that of every input with as many items. If the
   net cannot run with another batch size, the export stops and names the layers that prevent it.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -16,9 +18,11 @@ from ..data.sets.zoo import find_model
 from ..data.transform.mean import load_mean
 from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
-from ..formats.rawfile import check_readable, could_not_open
+from ..formats.rawfile import check_readable, could_not_open, read_bytes
 from ..io import load_image
+from ..log import only_warnings
 from ..net.net import Net as BuiltNet
+from ..onnx_export.trial import random_inputs
 from ..pycaffe.classes import Net
 from . import devices, flags
 
@@ -187,6 +191,38 @@ def read_input(net: BuiltNet, path: str, args: argparse.Namespace) -> dict[str, 
     transformer = input_transformer(net)  # type: ignore[arg-type]
     color = set_input(net, transformer, args) != 1  # type: ignore[arg-type]
     return {first: _fit(net, first, transformer.preprocess(first, load_image(path, color)), path)}
+
+
+def read_list(net: BuiltNet, path: str, args: argparse.Namespace) -> Mapping[str, dict[str, HostArray]]:
+    """Return {file: an array for each input} of the files that a list names: a line each, perhaps with a label.
+
+    A file is read whenever it is looked up. Inputs that it does not have get random values.
+    Raises: DataError for a list or a file that is missing; UsageError for an empty list.
+    """
+    lines = read_bytes(path, DataError).decode("utf-8", "replace").splitlines()
+    names = [re.sub(r"\s+-?\d+$", "", line.strip()) for line in lines if line.strip()]
+    if not names:
+        raise UsageError(f"{path} names no file", fix="give a picture, .npy or .npz file a line")
+    for name in names:
+        check_readable(name, DataError)
+    return _Files(net, names, args)
+
+
+class _Files(Mapping[str, dict[str, HostArray]]):
+    """Read files as inputs of a net, each when it is looked up."""
+
+    def __init__(self, net: BuiltNet, names: Sequence[str], args: argparse.Namespace):
+        self._net, self._names, self._args = net, dict.fromkeys(names), args
+
+    def __getitem__(self, name: str) -> dict[str, HostArray]:
+        with only_warnings():
+            return random_inputs(self._net, 0) | read_input(self._net, name, self._args)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _fit(net: BuiltNet, name: str, array: HostArray, path: str) -> HostArray:

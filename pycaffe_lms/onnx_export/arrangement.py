@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _FAMILY = "utility"
 
@@ -12,22 +12,24 @@ def inputs(site: Site) -> None:
     raise AssertionError("`convert.py` makes inputs itself")
 
 
-@converts("Split", family=_FAMILY, ops="Identity", note="those that Caffe inserts by itself vanish")
+@converts(
+    "Split", family=_FAMILY, ops="Identity", note="those that Caffe inserts by itself vanish", precision=Precision.GIVEN
+)
 def split(site: Site) -> list[str]:
     return [site.x] * len(site.top_shapes)
 
 
-@converts("Silence", family=_FAMILY, ops="", note="vanishes")
+@converts("Silence", family=_FAMILY, ops="", note="vanishes", precision=Precision.GIVEN)
 def silence(site: Site) -> None:
     return None
 
 
-@converts("Concat", family=_FAMILY, ops="Concat Identity")
+@converts("Concat", family=_FAMILY, ops="Concat Identity", precision=Precision.GIVEN)
 def concat(site: Site) -> str:
     return site.op("Concat", *site.bottoms, axis=site.layer.axis) if len(site.bottoms) > 1 else site.x
 
 
-@converts("Slice", family=_FAMILY, ops="Split Identity")
+@converts("Slice", family=_FAMILY, ops="Split Identity", precision=Precision.GIVEN)
 def slices(site: Site) -> str | list[str]:
     n, axis = len(site.top_shapes), site.layer.axis
     if n == 1:
@@ -35,7 +37,7 @@ def slices(site: Site) -> str | list[str]:
     return site.split(site.x, [shape[axis] for shape in site.top_shapes], axis)
 
 
-@converts("Flatten", family=_FAMILY, ops="Flatten Reshape")
+@converts("Flatten", family=_FAMILY, ops="Flatten Reshape", precision=Precision.GIVEN)
 def flatten(site: Site) -> str:
     ndim, options = len(site.shape), site.param.flatten_param
     start, end = (site.layer.canonical_axis(axis, ndim) for axis in (options.axis, options.end_axis))
@@ -44,21 +46,21 @@ def flatten(site: Site) -> str:
     return site.to_top(site.x, first_kept=start > 0)
 
 
-@converts("Reshape", family=_FAMILY, ops="Reshape")
+@converts("Reshape", family=_FAMILY, ops="Reshape", precision=Precision.GIVEN)
 def reshape(site: Site) -> str:
     top, bottom = site.top_shapes[0], site.shape
     kept = bool(top and bottom) and top[0] == bottom[0] and site.other_tops[0][0] == site.other_bottoms[0][0]
     return site.to_top(site.x, first_kept=kept)
 
 
-@converts("Permute", family=_FAMILY, ops="Transpose Identity")
+@converts("Permute", family=_FAMILY, ops="Transpose Identity", precision=Precision.GIVEN)
 def permute(site: Site) -> str:
     if not site.shape:
         return site.x
     return site.op("Transpose", site.x, perm=list(site.layer.axes))
 
 
-@converts("ShuffleChannel", family=_FAMILY, ops="Reshape Transpose")
+@converts("ShuffleChannel", family=_FAMILY, ops="Reshape Transpose", precision=Precision.GIVEN)
 def shuffle_channel(site: Site) -> str:
     _, channels, *sizes = site.shape
     group = site.layer.group
@@ -67,7 +69,7 @@ def shuffle_channel(site: Site) -> str:
     return site.reshape(x, (0, channels, *sizes))
 
 
-@converts("Reorg", family=_FAMILY, ops="Reshape Transpose")
+@converts("Reorg", family=_FAMILY, ops="Reshape Transpose", precision=Precision.GIVEN)
 def reorg(site: Site) -> str:
     s, (_, c, h, w) = site.layer.stride, site.shape
     part = c // (s * s)
@@ -78,7 +80,7 @@ def reorg(site: Site) -> str:
     return site.to_top(site.op("Transpose", site.reshape(site.x, view), perm=order), first_kept=True)
 
 
-@converts("Crop", family=_FAMILY, ops="Slice Identity")
+@converts("Crop", family=_FAMILY, ops="Slice Identity", precision=Precision.GIVEN)
 def crop(site: Site) -> str:
     layer, axis = site.layer, site.layer.canonical_axis(site.param.crop_param.axis, len(site.shape))
     cut = [
@@ -92,7 +94,7 @@ def crop(site: Site) -> str:
     return site.op("Slice", site.x, site.const(starts), site.const(ends), site.const(axes))
 
 
-@converts("Tile", family=_FAMILY, ops="Tile")
+@converts("Tile", family=_FAMILY, ops="Tile", precision=Precision.GIVEN)
 def tile(site: Site) -> str:
     axis = site.layer.canonical_axis(site.param.tile_param.axis, len(site.shape))
     repeats = [site.layer.tiles if i == axis else 1 for i in range(len(site.shape))]
@@ -112,7 +114,7 @@ def eltwise(site: Site) -> str:
     return site.op("Sum", *(site.affine(x, c, 0) for x, c in zip(site.bottoms, site.layer.coeff, strict=True)))
 
 
-@converts("Reduction", family="common", ops="ReduceSum ReduceL1 ReduceSumSquare Mul")
+@converts("Reduction", family="common", ops="ReduceSum ReduceL1 ReduceSumSquare Mul", precision=Precision.SINGLE)
 def reduction(site: Site) -> str:
     axis = site.layer.canonical_axis(site.param.reduction_param.axis, len(site.shape))
     op = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare"}[site.layer.kind]

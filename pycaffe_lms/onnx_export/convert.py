@@ -16,9 +16,11 @@ from ..errors import ExportError, Where
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
 from . import arrangement, detection, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
-from .site import CONVERTERS, Converter, NotExportable, Record, Shapes, Site
+from .site import CONVERTERS, ONNX_TYPES, Converter, NotExportable, Precision, Record, Shapes, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor
 from .sketch import SketchNode as Operator
+
+_HALF = np.dtype(np.float16)
 
 
 @dataclass
@@ -30,16 +32,18 @@ class Problem:
     fix: str
 
 
-def convert(graph: Graph, *, dtype: np.dtype, opset: int, file: str | None, other: Graph | None = None) -> Sketch:
+def convert(
+    graph: Graph, *, dtype: np.dtype, opset: int, file: str | None, other: Graph | None = None, half: bool = False
+) -> Sketch:
     """Sketch a net, the values of which are in `layer.blobs` of its layers.
 
-    other: the same net with another batch size, for a dynamic batch.
+    other: the same net with another batch size, for a dynamic batch. half: compute in float16 where that is safe.
     Raises: ExportError, naming every layer that cannot be exported.
     """
-    first = _Conversion(graph, other or graph, graph, dtype, opset)
+    first = _Conversion(graph, other or graph, graph, dtype, opset, half)
     problems = first.run()
     if other is not None and not problems:
-        second = _Conversion(other, graph, graph, dtype, opset)
+        second = _Conversion(other, graph, graph, dtype, opset, half)
         problems = second.run() or first.differences(second)
     if problems:
         raise _error(problems, file)
@@ -53,16 +57,20 @@ class _Conversion:
     """Walk through a net once, with one batch size.
 
     source: the graph whose layers hold the values. tensor_of: value -> name of its tensor; values may share one.
+    type_of: tensor -> its type; `cast`: (tensor, type) -> the tensor cast to it.
     open: value -> its axes whose sizes are known only after a run.
     records: what each layer wrote, without names. states: outputs that the net itself does not have.
     """
 
-    def __init__(self, graph: Graph, other: Graph, source: Graph, dtype: np.dtype, opset: int):
+    def __init__(self, graph: Graph, other: Graph, source: Graph, dtype: np.dtype, opset: int, half: bool):
         self.graph, self.other, self.source = graph, other, source
         self.sketch = Sketch(graph.name or "net", opset, np.dtype(dtype))
         self.tensors = Names(v.name for v in graph.values)
         self.node_names = Names()
+        self.half = half
         self.tensor_of: dict[int, str] = {}
+        self.type_of: dict[str, np.dtype] = {}
+        self.cast: dict[tuple[str, np.dtype], str] = {}
         self.open: dict[int, set[int]] = {}
         self.records: list[list[Record]] = []
         self.states: list[Tensor] = []
@@ -73,6 +81,7 @@ class _Conversion:
         for node, twin in zip(self.graph.nodes, self.other.nodes, strict=True):
             for v in node.tops:
                 self.tensor_of[v] = f"\0{v}"  # until `finish` names it
+                self.type_of[self.tensor_of[v]] = self.sketch.dtype  # until its layer is converted
             self.records.append([])
             if node.layer.declares.is_net_input:
                 problems += self._input(node)
@@ -107,13 +116,16 @@ class _Conversion:
         graph, other = self.graph, self.other
         params = [graph.params[p].owner for p in node.params]
         blobs = self.source.nodes[node.index].layer.blobs
+        bottoms = [self.tensor_of[b] for b in node.bottoms]
+        dtype = self._dtype(node, converter, bottoms)
         site = Site(
             self.sketch,
             self.tensors,
             self.node_names,
             node.layer,
+            dtype,
             list(zip(params, blobs, strict=True)),
-            [self.tensor_of[b] for b in node.bottoms],
+            [self._as(tensor, dtype, node.name) for tensor in bottoms],
             _shapes(graph, node),
             _shapes(other, twin),
         )
@@ -130,11 +142,36 @@ class _Conversion:
             else:
                 copy = site.op("Identity", found)
                 site.nodes[-1].rename({copy: self.tensor_of[v]})
+        self.type_of.update((self.tensor_of[v], dtype) for v in node.tops)
         for top, axis in site.opened:
             self.open.setdefault(node.tops[top], set()).add(axis)
         self.sketch.nodes += site.nodes
         self.states += site.state_outputs
         self.records[node.index] = site.record
+
+    def _dtype(self, node: Node, converter: Converter, bottoms: list[str]) -> np.dtype:
+        """Return what a layer computes in."""
+        single, precision, layer = self.sketch.dtype, converter.precision, node.layer
+        if not self.half or precision is Precision.SINGLE:
+            return single
+        given = {self.type_of[tensor] for tensor in bottoms}
+        if precision is Precision.GIVEN and given == {single}:
+            return single
+        # Places of maxima are indices; statistics and stochastic pooling are sums of squares.
+        if len(node.tops) > 1 and layer.param.type.endswith("Pooling"):
+            return single
+        return single if getattr(layer, "random", False) or not getattr(layer, "use_global", True) else _HALF
+
+    def _as(self, tensor: str, dtype: np.dtype, layer: str) -> str:
+        """Return the tensor in a type; write the Cast where there is none yet."""
+        if self.type_of[tensor] == dtype:
+            return tensor
+        if (tensor, dtype) not in self.cast:
+            made = self.tensors.new(f"{layer}/{dtype}")
+            to = {"to": ONNX_TYPES[dtype.name]}
+            self.sketch.nodes.append(Operator("Cast", self.node_names.new(f"{layer}/Cast"), [tensor], [made], to))
+            self.cast[tensor, dtype], self.type_of[made] = made, dtype
+        return self.cast[tensor, dtype]
 
     def _nameless(self, node: Node, v: int) -> bool:
         """Return whether a top needs no tensor of its own: it is in place, or of a Split that Caffe inserts."""
@@ -157,6 +194,16 @@ class _Conversion:
         """Add the outputs, name all tensors, and return the sketch."""
         graph, sketch = self.graph, self.sketch
         names: dict[str, str] = {}
+        for blob in graph.outputs:
+            v = graph.last[blob]
+            self.tensor_of[v] = self._as(inner := self.tensor_of[v], sketch.dtype, blob)
+            if self.tensor_of[v] != inner:
+                names[inner] = self.tensors.new(f"{blob}.{graph.nodes[graph.values[v].producer].name}")
+        used = {name for node in sketch.nodes for name in node.inputs} | {
+            self.tensor_of[graph.last[b]] for b in graph.outputs
+        }
+        unused = {made for made in self.cast.values() if made not in used}
+        sketch.nodes = [node for node in sketch.nodes if not unused & set(node.outputs)]
         inputs = {tensor.name for tensor in sketch.inputs}
         for value in graph.values:
             tensor = self.tensor_of[value.id]

@@ -8,14 +8,20 @@ from __future__ import annotations
 import numpy as np
 
 from ..layers.detection.boxes import CENTER_SIZE, CORNER, CORNER_SIZE
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _FAMILY = "vision"
 _FAR = 2.0**20  # as in ops/cpu/pooling/roi.py
 _LEAST = float(np.finfo(np.float32).min)
 
 
-@converts("ROIPooling", family=_FAMILY, ops="MaxRoiPool Reshape", note="float32 only; regions of images in the batch")
+@converts(
+    "ROIPooling",
+    family=_FAMILY,
+    ops="MaxRoiPool Reshape",
+    note="float32 only; regions of images in the batch",
+    precision=Precision.SINGLE,
+)
 def roi_pooling(site: Site) -> str:
     regions = site.bottoms[1]
     if len(site.bottom_shapes[1]) != 2:
@@ -30,6 +36,7 @@ def roi_pooling(site: Site) -> str:
     ops="Reshape Transpose Clip Cast Mul Add Sub Max Div Slice Floor Ceil Less Not And Unsqueeze Shape Range Squeeze "
     "Equal MatMul ReduceSum",
     note="regions of finite numbers",
+    precision=Precision.SINGLE,
 )
 def psroi_pooling(site: Site) -> str:
     """Write the sum over each cell as two products, with masks of rows and of columns, divided by the cell's size."""
@@ -93,6 +100,7 @@ def _cells(site: Site, near: str, step: str, axis: int, cells: int, size: int) -
     "ScatterElements NonMaxSuppression Squeeze Mod GatherND Range OneHot CumSum ReduceSum Compress Cast Equal",
     note="(1, 1, K, 7) as in Caffe and OpenCV, rows by image, class, score; K is known only after a run; eta below 1 "
     "has no counterpart; save_output_param has no effect",
+    precision=Precision.SINGLE,
 )
 def detection_output(site: Site) -> str:
     p, layer = site.param.detection_output_param, site.layer

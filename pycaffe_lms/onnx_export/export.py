@@ -13,12 +13,19 @@ from . import model
 from .convert import convert
 from .sketch import DEFAULT_OPSET, OPSETS
 
+MATHS = ("fp32", "fp16")
+
 if TYPE_CHECKING:
     from ..net.net import Net
 
 
 def export_onnx(
-    net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, dynamic_batch: bool = False
+    net: Net,
+    path: str | os.PathLike[str],
+    *,
+    opset: int = DEFAULT_OPSET,
+    dynamic_batch: bool = False,
+    math: str = "fp32",
 ) -> list[str]:
     """Write a TEST net with its weights as an ONNX model; return the names of the files that were written.
 
@@ -29,19 +36,23 @@ def export_onnx(
         opset: of ONNX's operators, 11 to 23.
         dynamic_batch: let the first axis of the first input, and of every input with as many items, have any size; its
             name is "batch".
+        math: "fp16": weights and arithmetic in float16, but inputs, outputs and what needs more range or precision
+            (softmax, norms, indices, boxes, recurrent layers) in float32. "fp32": all of it.
     Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers without an exact counterpart
     (all of them in one message), or a file that cannot be written; MissingDependency without onnx.
     """
     newest = min(OPSETS[-1], model.newest_opset())
     if not OPSETS[0] <= opset <= newest:
         raise UsageError(f"opset {opset} is not one of {OPSETS[0]} to {newest}", fix=f"such as {DEFAULT_OPSET}")
+    if math not in MATHS:
+        raise UsageError(f"math {math!r} is not one of {', '.join(MATHS)}", fix="leave it out for fp32")
     if net.phase != 1:
         raise UsageError(
             "a net of phase TRAIN is not for use", fix="build it with phase TEST: caffe.Net(.., caffe.TEST)"
         )
     net.refresh_shapes()
     other = with_another_batch(net) if dynamic_batch else None
-    sketch = convert(net.graph, dtype=net.dtype, opset=opset, file=net.file, other=other)
+    sketch = convert(net.graph, dtype=net.dtype, opset=opset, file=net.file, other=other, half=math == "fp16")
     return model.write_model(sketch, path)
 
 

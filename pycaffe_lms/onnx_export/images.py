@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _FAMILY = "vision"
 
@@ -28,6 +28,7 @@ def interp(site: Site) -> str:
     family=_FAMILY,
     ops="Resize Cast Reshape Less Greater And Where Shape Concat Slice Expand ScatterElements",
     note="with a mask: where several values go to one place, which one stays is the runtime's choice",
+    precision=Precision.SINGLE,
 )
 def upsample(site: Site) -> str:
     if not site.layer.masked:
@@ -48,7 +49,12 @@ def upsample(site: Site) -> str:
 
 
 @converts(
-    "PriorBox", "DummyData", family="data", ops="Identity", note="a constant; DummyData with constant fillers only"
+    "PriorBox",
+    "DummyData",
+    family="data",
+    ops="Identity",
+    note="a constant; DummyData with constant fillers only",
+    precision=Precision.SINGLE,
 )
 def constants(site: Site) -> list[str]:
     tops = []

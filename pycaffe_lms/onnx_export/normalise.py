@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _FAMILY = "normalisation"
 _STATISTICS = "BatchNormalization Sub Mul ReduceMean Add Sqrt Div"
@@ -16,6 +18,9 @@ def batch_norm(site: Site) -> str:
     affine = (3, 4) if layer.scaled else None
     if not layer.use_global:
         return _by_statistics_at_hand(site, layer.eps, affine)
+    if site.dtype == np.float16:
+        count = 5 if affine else 3
+        return _folded(site, count, lambda m, v, f, *more: (_average(m, f), _average(v, f), *more))
     mean, variance = (
         site.folded("average", (i, 2), _average, name) for i, name in ((0, "running_mean"), (1, "running_var"))
     )
@@ -38,8 +43,30 @@ def bn(site: Site) -> str:
         return _affine(site, site.x, (0, 1))
     if not layer.use_global:
         return _by_statistics_at_hand(site, layer.eps, (0, 1))
+    if site.dtype == np.float16:
+        return _folded(site, 4, lambda scale, shift, mean, variance: (mean, variance, scale, shift))
     mean, variance = (site.weight(i, (layer.channels,), name) for i, name in ((2, "running_mean"), (3, "running_var")))
     return _by_running_statistics(site, mean, variance, (0, 1))
+
+
+def _folded(site: Site, params: int, sort: Callable[..., tuple[np.ndarray, ...]]) -> str:
+    """Write one product and one sum, in whose numbers the statistics are folded: float16 has no small variances.
+
+    sort: parameters -> mean, variance[, scale, shift].
+    """
+    shape = (site.layer.channels, *(1,) * (len(site.shape) - 2)) if len(site.shape) > 1 else ()
+
+    def factor(*values: np.ndarray) -> np.ndarray:
+        _, variance, *affine = sort(*values)
+        found = 1 / np.sqrt(variance.astype(np.float64).reshape(shape) + site.layer.eps)
+        return np.asarray(found * affine[0].reshape(shape) if affine else found)
+
+    def shift(*values: np.ndarray) -> np.ndarray:
+        mean, _, *affine = sort(*values)
+        return np.asarray((affine[1].reshape(shape) if affine else 0) - mean.reshape(shape) * factor(*values))
+
+    scaled = site.op("Mul", site.x, site.folded(f"factor {shape}", range(params), factor, "scale"))
+    return site.op("Add", scaled, site.folded(f"shift {shape}", range(params), shift, "bias"))
 
 
 def _by_running_statistics(site: Site, mean: str, variance: str, affine: tuple[int, int] | None) -> str:
@@ -109,7 +136,7 @@ def axpy(site: Site) -> str:
     return site.op("Add", site.op("Mul", a, x), y)
 
 
-@converts("MVN", family=_FAMILY, ops="Reshape ReduceMean Sub Mul Sqrt Add Div")
+@converts("MVN", family=_FAMILY, ops="Reshape ReduceMean Sub Mul Sqrt Add Div", precision=Precision.SINGLE)
 def mvn(site: Site) -> str:
     options = site.param.mvn_param
     x = site.x if len(site.shape) == 4 else site.to_top(site.x, first_kept=True)
@@ -120,7 +147,7 @@ def mvn(site: Site) -> str:
     return site.op("Div", centred, site.op("Add", site.op("Sqrt", variance), site.number(site.layer.eps)))
 
 
-@converts("Normalize", family=_FAMILY, ops="ReduceSumSquare Add Sqrt Div Mul")
+@converts("Normalize", family=_FAMILY, ops="ReduceSumSquare Add Sqrt Div Mul", precision=Precision.SINGLE)
 def normalize(site: Site) -> str:
     layer, ndim = site.layer, len(site.shape)
     axes = list(range(1, ndim)) if layer.across else [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _FAMILY = "neuron"
 
@@ -14,7 +14,7 @@ def absval(site: Site) -> str:
     return site.op("Abs", site.x)
 
 
-@converts("BNLL", family=_FAMILY, ops="Softplus")
+@converts("BNLL", family=_FAMILY, ops="Softplus", precision=Precision.SINGLE)
 def bnll(site: Site) -> str:
     return site.op("Softplus", site.x)
 
@@ -41,18 +41,18 @@ def elu(site: Site) -> str:
     return site.op("Elu", site.x, alpha=site.layer.alpha)
 
 
-@converts("Exp", family=_FAMILY, ops="Mul Add Exp")
+@converts("Exp", family=_FAMILY, ops="Mul Add Exp", precision=Precision.SINGLE)
 def exp(site: Site) -> str:
     return site.op("Exp", site.affine(site.x, site.layer.scale, site.layer.shift))
 
 
-@converts("Log", family=_FAMILY, ops="Mul Add Log")
+@converts("Log", family=_FAMILY, ops="Mul Add Log", precision=Precision.SINGLE)
 def log(site: Site) -> str:
     scale, shift, factor = site.layer.constants
     return site.affine(site.op("Log", site.affine(site.x, scale, shift)), factor, 0)
 
 
-@converts("Power", family=_FAMILY, ops="Mul Add Pow Shape Expand")
+@converts("Power", family=_FAMILY, ops="Mul Add Pow Shape Expand", precision=Precision.SINGLE)
 def power(site: Site) -> str:
     if site.layer.is_constant:
         return site.op("Expand", site.number(site.layer.value), site.op("Shape", site.x))
@@ -101,7 +101,7 @@ def threshold(site: Site) -> str:
     return site.cast(site.op("Greater", site.x, site.number(site.layer.threshold)), site.dtype)
 
 
-@converts("Softmax", family="common", ops="Softmax")
+@converts("Softmax", family="common", ops="Softmax", precision=Precision.SINGLE)
 def softmax(site: Site) -> str:
     axis = site.layer.canonical_axis(site.param.softmax_param.axis, len(site.shape))
     return site.softmax(site.x, axis, len(site.shape))
@@ -112,6 +112,7 @@ def softmax(site: Site) -> str:
     family="common",
     ops="ArgMax Flatten TopK Slice Sub Cast Concat Reshape",
     note="indices are numbers of the net's type, as in Caffe; of equal values the one with the larger index",
+    precision=Precision.SINGLE,
 )
 def argmax(site: Site) -> str:
     layer, options = site.layer, site.param.argmax_param

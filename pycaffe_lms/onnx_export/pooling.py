@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _LOWEST = float(np.finfo(np.float32).min)  # Caffe's maximum of nothing, in float64 too
 
@@ -130,7 +130,7 @@ def spp(site: Site) -> str:
     return site.op("Concat", *(site.op("Flatten", part, axis=1) for part in parts), axis=1)
 
 
-@converts("LRN", family="normalisation", ops="LRN Mul AveragePool Add Pow")
+@converts("LRN", family="normalisation", ops="LRN Mul AveragePool Add Pow", precision=Precision.SINGLE)
 def lrn(site: Site) -> str:
     layer = site.layer
     if layer.across:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 
 @converts(
@@ -82,13 +82,13 @@ def inner_product(site: Site) -> str:
     return site.op("Add", y, weights[1]) if layer.bias else y
 
 
-@converts("Embed", family="common", ops="Cast Gather Add")
+@converts("Embed", family="common", ops="Cast Gather Add", precision=Precision.SINGLE)
 def embed(site: Site) -> str:
     y = site.op("Gather", site.weight(0), site.cast(site.x, np.int64), axis=0)
     return site.op("Add", y, site.weight(1)) if site.layer.bias else y
 
 
-@converts("BatchReindex", family="utility", ops="Cast Gather")
+@converts("BatchReindex", family="utility", ops="Cast Gather", precision=Precision.SINGLE)
 def batch_reindex(site: Site) -> str:
     return site.op("Gather", site.x, site.cast(site.bottoms[1], np.int64), axis=0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .site import Site, converts
+from .site import Precision, Site, converts
 
 _UNROLLED = "Reshape Transpose MatMul Add Split Squeeze Unsqueeze Mul Tanh Concat"
 _NOTE = (
@@ -13,7 +13,13 @@ _NOTE = (
 )
 
 
-@converts("LSTM", family="recurrent", ops=f"{_UNROLLED} Sigmoid", note=_NOTE.format("h") + ", likewise c")
+@converts(
+    "LSTM",
+    family="recurrent",
+    ops=f"{_UNROLLED} Sigmoid",
+    note=_NOTE.format("h") + ", likewise c",
+    precision=Precision.SINGLE,
+)
 def lstm(site: Site) -> list[str]:
     weight = _matrix(site, site.layer.hidden)
 
@@ -26,7 +32,7 @@ def lstm(site: Site) -> list[str]:
     return _unrolled(site, step)
 
 
-@converts("RNN", family="recurrent", ops=_UNROLLED, note=_NOTE.format("h"))
+@converts("RNN", family="recurrent", ops=_UNROLLED, note=_NOTE.format("h"), precision=Precision.SINGLE)
 def rnn(site: Site) -> list[str]:
     hidden = site.layer.hidden
     weight, out, bias = _matrix(site, hidden), _matrix(site, hidden + 1), site.weight(hidden + 2)
@@ -38,7 +44,12 @@ def rnn(site: Site) -> list[str]:
     return _unrolled(site, step)
 
 
-@converts("LSTMUnit", family="recurrent", ops="Squeeze Split Sigmoid Tanh Mul Add Unsqueeze Transpose")
+@converts(
+    "LSTMUnit",
+    family="recurrent",
+    ops="Squeeze Split Sigmoid Tanh Mul Add Unsqueeze Transpose",
+    precision=Precision.SINGLE,
+)
 def lstm_unit(site: Site) -> list[str]:
     c, gates = (site.squeeze(x, [0]) for x in site.bottoms[:2])
     h, c = _lstm_cell(site, gates, c, site.op("Transpose", site.bottoms[2], perm=[1, 0]))

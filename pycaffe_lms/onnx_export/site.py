@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from ..layers.base import Shape
 from .sketch import Names, Sketch, SketchNode, Tensor
 
-_TYPES = {"float32": 1, "float64": 11, "int64": 7, "float16": 10}  # onnx.TensorProto's numbers
+ONNX_TYPES = {"float32": 1, "float64": 11, "int64": 7, "float16": 10}  # onnx.TensorProto's numbers
 
 
 Record: TypeAlias = tuple[Any, ...]
@@ -34,6 +35,7 @@ class Site:
 
     Attributes:
         layer: the net's layer, set up and with shapes; its attributes depend on the type.
+        dtype: what it computes in; its bottoms have that type too.
         bottoms: names of tensors.
         bottom_shapes, top_shapes: as in the net.
         other_bottoms, other_tops: the shapes with another batch size; the same ones where the batch is fixed.
@@ -49,13 +51,14 @@ class Site:
         tensors: Names,
         node_names: Names,
         layer: Any,
+        dtype: np.dtype,
         params: Sequence[tuple[int, Any]],
         bottoms: list[str],
         shapes: Shapes,
         others: Shapes,
     ):
         self.sketch, self.layer, self.bottoms = sketch, layer, bottoms
-        self.param, self.dtype, self.opset = layer.param, sketch.dtype, sketch.opset
+        self.param, self.dtype, self.opset = layer.param, dtype, sketch.opset
         self.bottom_shapes, self.top_shapes = shapes
         self.other_bottoms, self.other_tops = others
         self.nodes: list[SketchNode] = []
@@ -105,8 +108,9 @@ class Site:
         return found
 
     def number(self, value: float) -> str:
-        """Return a constant number of the net's type."""
-        return self.const(value, self.dtype)
+        """Return a constant number of the layer's type, of float16 the one that is nearest."""
+        most = float(np.finfo(self.dtype).max)
+        return self.const(min(max(value, -most), most) if np.isfinite(value) else value, self.dtype)
 
     # -- parameters ---------------------------------------------------------------------------------------------------
     def values(self, i: int) -> np.ndarray:
@@ -124,10 +128,17 @@ class Site:
 
     def folded(self, kind: str, params: Sequence[int], fold: Callable[..., np.ndarray], name: str) -> str:
         """Return a constant computed from parameters, once for layers that share them. kind: names the computation."""
-        key = (kind, tuple(self._params[i][0] for i in params))
+        key = (f"{self.dtype} {kind}", tuple(self._params[i][0] for i in params))
         found = self.sketch.folded.get(key)
         if found is None:
-            array = np.asarray(fold(*(self.values(i) for i in params)), self.dtype)
+            exact = fold(*(self.values(i) for i in params))
+            with np.errstate(over="ignore"):
+                array = np.asarray(exact, self.dtype)
+            if not np.array_equal(np.isfinite(array), np.isfinite(exact)):
+                most = float(np.finfo(self.dtype).max)
+                self.refuse(
+                    f"has parameters above {most:g}, the largest number of {self.dtype}", "export it in float32"
+                )
             found = self.sketch.folded[key] = self._tensors.new(f"{self.layer.name}/{name}")
             self.sketch.constants[found] = array
         return found
@@ -140,7 +151,7 @@ class Site:
         return self.op("Add", x, self.number(shift)) if shift != 0 else x
 
     def cast(self, x: str, dtype: DTypeLike) -> str:
-        return self.op("Cast", x, to=_TYPES[np.dtype(dtype).name])
+        return self.op("Cast", x, to=ONNX_TYPES[np.dtype(dtype).name])
 
     def reduce(self, op: str, x: str, axes: Sequence[int], keep: bool) -> str:
         """Write a reduction. Axes are an input of ReduceSum since opset 13, of others since 18; else an attribute."""
@@ -227,6 +238,14 @@ def _content(array: np.ndarray) -> _Content:
     return array.dtype.name, array.shape, array.tobytes()
 
 
+class Precision(Enum):
+    """Say what a layer computes in where the model is in float16."""
+
+    HALF = "float16"
+    SINGLE = "float32"  # numbers that are indices or coordinates, squares, exponentials
+    GIVEN = "its bottoms' type"  # it moves values only
+
+
 @dataclass(frozen=True)
 class Converter:
     """Hold the converter of a layer type, and its row in docs/onnx.md.
@@ -236,26 +255,30 @@ class Converter:
         family: the heading above the row.
         ops: all operators that it may write.
         note: what the exported form cannot do, or what a user may not expect; "" for none.
+        precision: of a model in float16.
     """
 
     run: Callable[[Site], Result]
     family: str
     ops: tuple[str, ...]
     note: str
+    precision: Precision
 
 
 _Run = TypeVar("_Run", bound=Callable[[Site], Result])
 CONVERTERS: dict[str, Converter] = {}
 
 
-def converts(*types: str, family: str, ops: str, note: str = "") -> Callable[[_Run], _Run]:
+def converts(
+    *types: str, family: str, ops: str, note: str = "", precision: Precision = Precision.HALF
+) -> Callable[[_Run], _Run]:
     """Decorate the function that converts these layer types. ops: names of operators, with spaces between."""
 
     def add(run: _Run) -> _Run:
         for name in types:
             if name in CONVERTERS:
                 raise AssertionError(f"two converters for {name}")
-            CONVERTERS[name] = Converter(run, family, tuple(ops.split()), note)
+            CONVERTERS[name] = Converter(run, family, tuple(ops.split()), note, precision)
         return run
 
     return add

@@ -207,3 +207,35 @@ def test_check_without_onnxruntime(files, said, tmp_path, monkeypatch):
 def test_a_tolerance_without_a_check(files, said, tmp_path):
     code, _, err = said("-model", files[0], "-weights", files[1], "-o", tmp_path / "n.onnx", "-tolerance", "0.1")
     assert code == 2 and "-tolerance has no effect without -check" in err
+
+
+# -- float16 and int8 -------------------------------------------------------------------------------------------------
+def test_float16_by_flag(files, said, tmp_path):
+    out = tmp_path / "net.onnx"
+    code, text, _ = said("-model", files[0], "-weights", files[1], "-o", out, "-math", "fp16", "-check")
+    assert code == 0 and "conv" in text
+    assert {t.data_type for t in onnx.load(out).graph.initializer} == {onnx.TensorProto.FLOAT16}
+
+
+def test_int8_from_a_list(files, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        np.save(f"{i} a.npy", rng.normal(size=(3, 6, 6)))
+    (tmp_path / "list.txt").write_text("0 a.npy 7\n1 a.npy\n\n2 a.npy 0\n")
+    argv = ("-model", files[0], "-weights", files[1], "-o", "net.onnx", "-int8", "list.txt")
+    code, text, _ = said(*argv, "-check")
+    assert code == 0 and text.splitlines()[-1].endswith("a.npy")
+    assert "QuantizeLinear" in {n.op_type for n in onnx.load("net.onnx").graph.node}
+    for more, words in (
+        (["-math", "fp16"], "-int8 and -math fp16 exclude each other"),
+        (["-opset", "12"], "-int8 needs -opset 13 or more"),
+    ):
+        code, _, err = said(*argv, *more)
+        assert code == 2 and words in err
+    (tmp_path / "list.txt").write_text("none.npy\n")
+    code, _, err = said(*argv)
+    assert code == 1 and "none.npy" in err
+    (tmp_path / "list.txt").write_text("\n")
+    code, _, err = said(*argv)
+    assert code == 2 and "list.txt names no file" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 
 from ...data.sets.zoo import find_model
 from ...errors import DataError, ExportError, UsageError, WeightsError, Where, human_bytes
@@ -11,19 +12,22 @@ from ...log import only_warnings
 from ...net import weights
 from ...net.net import Net
 from ...onnx_export import check_onnx, export_onnx
-from ...onnx_export.check import TOLERANCE, require_onnxruntime
+from ...onnx_export.check import TOLERANCES, require_onnxruntime
+from ...onnx_export.export import MATHS
 from ...onnx_export.model import require
+from ...onnx_export.quantize import FIRST_OPSET, export_int8, require_quantization
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
 from .. import devices, flags, scoring
 
-_COMMON = "weights o opset dynamic_batch check check_on tolerance"
+_COMMON = "weights o opset dynamic_batch math int8 check check_on tolerance"
 _ABOUT = """Write a deploy net with its weights as an ONNX model, which other programs run.
 
 Blobs keep their names, and values agree to rounding: see docs/onnx.md, which lists every type of layer. A net with
 layers that have no faithful counterpart is refused, and all of them are named. Needs the package onnx.
 
 -check runs the model in onnxruntime and the net beside it, and prints how far each output is from the net's. It exits
-with 1 if one of them is further off than -tolerance."""
+with 1 if one of them is further off than -tolerance. A model in int8 is checked on its own pictures."""
+_SAMPLES_CHECKED = 16  # of the list of -int8
 
 
 def build_parser() -> flags.Parser:
@@ -47,6 +51,20 @@ def build_parser() -> flags.Parser:
         help="let the first axis of the input have any size, not only that of the prototxt",
     )
     p.add_argument(
+        "--math",
+        choices=MATHS,
+        default=MATHS[0],
+        help="fp16: weights and arithmetic in float16; inputs, outputs and what needs the range stay in float32 "
+        "(default: %(default)s)",
+    )
+    p.add_argument(
+        "--int8",
+        default="",
+        metavar="LIST",
+        help="quantize to int8 (QDQ) with onnxruntime's tools: a text file that names a picture, .npy or .npz a line, "
+        "some hundred like those of the net's use",
+    )
+    p.add_argument(
         "--check",
         action="store_true",
         help="run onnxruntime beside the net on random inputs, and print the largest difference of each output",
@@ -63,7 +81,7 @@ def build_parser() -> flags.Parser:
         type=float,
         metavar="SHARE",
         help="the largest difference that -check allows, divided by the largest number of the output (default: "
-        f"{TOLERANCE:g})",
+        f"{', '.join(f'{share:g} for {kind}' for kind, share in TOLERANCES.items())})",
     )
     scoring.add_pictures(p)
     flags.add_state(p)
@@ -78,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
     args.model = find_model(args.model, "deploy")
     checked = _checked(args)
     require()
+    if args.int8:
+        require_quantization()
     if checked:
         require_onnxruntime()
     flags.check_place(args.output, "-o")
@@ -92,7 +112,12 @@ def run(args: argparse.Namespace) -> int:
             weights.copy_from(net, path, must_match=True)
     _check_complete(net, files)
     given = scoring.read_inputs(net, args.check_on, "-check_on", args)
-    written = export_onnx(net, args.output, opset=args.opset, dynamic_batch=args.dynamic_batch)
+    if args.int8:
+        samples = scoring.read_list(net, args.int8, args)
+        written = export_int8(net, args.output, samples.values(), opset=args.opset, dynamic_batch=args.dynamic_batch)
+        given |= dict(itertools.islice(samples.items(), _SAMPLES_CHECKED))
+    else:
+        written = export_onnx(net, args.output, opset=args.opset, dynamic_batch=args.dynamic_batch, math=args.math)
     nbytes = sum(p.data.nbytes for p in net.learnable_params)
     print(f"{written[0]}: net {net.name!r}, opset {args.opset}, {human_bytes(nbytes)} of parameters")
     for name in written[1:]:
@@ -104,9 +129,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> bool:
-    """Return whether to check. Raises UsageError for flags of -check that do not fit."""
+    """Return whether to check. Raises UsageError for flags that do not fit each other."""
     if args.tolerance is not None and not args.tolerance >= 0:
-        raise UsageError(f"-tolerance {args.tolerance:g} is no share", fix=f"such as {TOLERANCE:g}")
+        raise UsageError(f"-tolerance {args.tolerance:g} is no share", fix=f"such as {TOLERANCES['fp32']:g}")
+    if args.int8 and args.math != MATHS[0]:
+        raise UsageError(f"-int8 and -math {args.math} exclude each other", fix="leave out one of them")
+    if args.int8 and args.opset < FIRST_OPSET:
+        raise UsageError(f"-int8 needs -opset {FIRST_OPSET} or more, not {args.opset}", fix=f"such as {DEFAULT_OPSET}")
     if args.tolerance is not None and not (args.check or args.check_on):
         raise UsageError("-tolerance has no effect without -check", fix="add -check")
     return bool(args.check or args.check_on)
@@ -114,8 +143,8 @@ def _checked(args: argparse.Namespace) -> bool:
 
 def _check(net: Net, path: str, given: scoring.Given, args: argparse.Namespace) -> None:
     """Print how far each output of the model is from the net's. Raises ExportError where that is too far."""
-    tolerance = TOLERANCE if args.tolerance is None else args.tolerance
-    found = check_onnx(net, path, given, dynamic_batch=args.dynamic_batch)
+    tolerance = TOLERANCES["int8" if args.int8 else args.math] if args.tolerance is None else args.tolerance
+    found = check_onnx(net, path, given, dynamic_batch=args.dynamic_batch, random=not args.int8)
     print(f"checked with onnxruntime {require_onnxruntime().__version__}; largest differences:")
     width = max(len("output"), *(len(d.output) for d in found))
     print(f"  {'output':{width}}  absolute  relative  on")
