@@ -6,7 +6,7 @@
 from .conv import convolution, deconvolution, embed, im2col, inner_product
 
 # normalisation
-from .norm import batch_norm, lrn, normalize, scale
+from .norm import batch_norm, layer_norm, lrn, normalize, scale
 
 # pooling
 from .pooling import pooling, upsample

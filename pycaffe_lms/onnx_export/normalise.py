@@ -154,3 +154,21 @@ def normalize(site: Site) -> str:
     norm = site.op("Sqrt", site.affine(site.reduce("ReduceSumSquare", site.x, axes, keep=True), 1, layer.eps))
     shape = () if layer.shared else (layer.channels, *(1,) * (ndim - 2))
     return site.op("Mul", site.op("Div", site.x, norm), site.weight(0, shape, "scale"))
+
+
+@converts("LayerNorm", family=_FAMILY, ops="LayerNormalization", note="from opset 17 on")
+def layer_norm(site: Site) -> str:
+    layer = site.layer
+    if site.opset < 17:
+        site.refuse(f"has no operator in opset {site.opset}", "export with opset 17 or newer")
+    plain = site.const(np.ones(layer.shape), site.dtype)
+    affine = [site.weight(i) for i in range(len(layer.params))] or [plain]
+    return site.op("LayerNormalization", site.x, *affine, axis=layer.axis, epsilon=layer.options.eps)
+
+
+@converts("RMSNorm", family=_FAMILY, ops="Mul ReduceMean Add Sqrt Div")
+def rms_norm(site: Site) -> str:
+    layer, axes = site.layer, range(site.layer.axis, len(site.shape))
+    mean = site.reduce("ReduceMean", site.op("Mul", site.x, site.x), axes, True)
+    y = site.op("Div", site.x, site.op("Sqrt", site.op("Add", mean, site.number(layer.options.eps))))
+    return site.op("Mul", y, site.weight(0)) if layer.params else y

@@ -27,7 +27,7 @@ FAMILIES = (
     *(f"activation.{n}" for n in ("bits", "dropout", "pointwise", "prelu", "relu")),
     *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product")),
     *(f"loss.{n}" for n in ("accuracy", "euclidean", "log_loss", "margin", "sigmoid_loss", "smooth_l1", "softmax")),
-    *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "lrn", "mvn", "normalize", "scale")),
+    *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),
     *(
         f"pooling.{n}"
         for n in ("pooling", "pooling_last", "pooling_nd", "roi", "roi_align", "stochastic_pool", "upsample")

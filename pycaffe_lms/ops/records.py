@@ -94,6 +94,21 @@ class Rectified(NamedTuple):
     bits: AnyArray | None = None
 
 
+class RowNorm(NamedTuple):
+    """Describe a normalisation of each of `rows` rows of `dim` values; eps is added to the variance."""
+
+    rows: int
+    dim: int
+    eps: float
+
+
+class RowMoments(NamedTuple):
+    """The mean of each row (None: it counts as 0), and 1 / sqrt(variance + eps)."""
+
+    mean: AnyArray | None
+    inv_std: AnyArray
+
+
 class L2Norm(NamedTuple):
     """Describe a division by sqrt(sum of x^2 + eps): a sum over channels, or over channels and inner if `across`."""
 

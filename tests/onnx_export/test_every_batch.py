@@ -23,7 +23,10 @@ REFUSED = {
     "LSTM": "time as its first axis",
     "Reshape": "do not fit into",
     "LSTMUnit": "not (1, N, D)",
-    **dict.fromkeys(("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col"), "depends on the batch size"),
+    **dict.fromkeys(
+        ("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col", "LayerNorm", "RMSNorm"),
+        "depends on the batch size",
+    ),
 }
 NO_BATCH = ("has no axis for a batch", "the net has no inputs")
 

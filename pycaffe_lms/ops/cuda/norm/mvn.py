@@ -1,66 +1,23 @@
 """Normalise mean and variance of the rows of (rows, dim).
 
-A row that one block can take is one kernel's work: what a pass over the row has read, the next finds in the cache. The
-threads of a warp share a short row, those of a block a longer one. The longest rows are cut into parts by the kernels
-of batch normalisation, for which a row is a channel.
+A row that one block can take is one kernel's work. The longest rows are cut into parts by the kernels of batch
+normalisation, for which a row is a channel.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from ....arrays import AnyArray
-from ....backend.cuda import launch
 from ...records import Grid
 from ...sum_parts import norm_parts
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
-from ..packs import aligned, pack_size
-from ..source import BLOCK_SUM
 from .batch_norm import BACKWARD, NORMALISE, SUMS, means_of
 from .norm_statistics import batch_moments
+from .rows import run_rows
 
 __all__ = ["mvn_forward", "mvn_backward"]
 
-_SHORT = 1024  # elements of a row for a warp
-_BLOCK = 256
-
-# WARP: a row belongs to a warp, else to a block; N elements are a pack
-_ROWS = (
-    BLOCK_SUM
-    + """
-#if ALIGNED
-struct __align__(N * sizeof(T)) Values { T v[N]; };
-#else  // the same elements in the same order, one by one
-struct Values { T v[N]; };
-#endif
-#define HELD 4  // packs under way together
-#if WARP
-#define LANES 32
-#define ROW ((blockIdx.x * 256LL + threadIdx.x) / 32)
-__device__ A all_of(A value) { return warp_sum(value); }
-#else
-#define LANES 256
-#define ROW ((long long)blockIdx.x)
-__device__ A all_of(A value) {  // the sums of eight warps, in order
-  __shared__ A warps[8];
-  value = warp_sum(value);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  A total = 0;
-  for (int i = 0; i < 8; ++i) total += warps[i];
-  return total;
-}
-#endif
-// visit(values, packs) of this thread's packs of a row, HELD at a time
-template <typename F> __device__ inline void each(int packs, F visit) {
-  for (int k = threadIdx.x % LANES; k < packs; k += LANES * HELD) visit(k);
-}
-#define HELD_PACKS(u) _Pragma("unroll") for (int u = 0; u < HELD; ++u) if (k + u * LANES < packs)
-#define VALUES(j) _Pragma("unroll") for (int j = 0; j < N; ++j)
-
+_ROWS = """
 extern "C" __global__ void __launch_bounds__(256) forward(const T* x, T* y, T* inv_std, long long variance, double eps,
                                                           long long rows, long long dim) {
   const long long row = ROW;
@@ -124,22 +81,8 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* y, const T* 
   });
 }
 """
-)
 _SUM = walking("sums", "sum0 += dy;", reads="dy", sums=1)
 _CENTRE = walking("centre", "dx = dy - mean;", reads="dy", writes="dx", channel="mean", back=True)
-
-
-@functools.cache
-def _rows_source(n: int, warp: int, whole: int) -> str:
-    return f"#define N {n}\n#define WARP {warp}\n#define ALIGNED {whole}\n{_ROWS}"
-
-
-def _whole_rows(name: str, arrays: tuple[AnyArray, ...], rows: int, dim: int, *args: Any) -> None:
-    """Queue a kernel for rows that lie in one part each."""
-    warp = int(dim <= _SHORT)
-    grid = -(-rows * 32 // _BLOCK) if warp else rows
-    source = _rows_source(pack_size(arrays[0].dtype, dim), warp, aligned(*arrays))
-    launch(source, name, arrays[0].dtype, 0, *arrays, *args, rows, dim, block=_BLOCK, grid=grid)
 
 
 def mvn_forward(
@@ -150,7 +93,7 @@ def mvn_forward(
     if dim == 0:
         fill(inv_std, 1)
     elif norm_parts(*grid) == 1:
-        _whole_rows("forward", (x, y), rows, dim, inv_std, int(variance), float(eps))
+        run_rows(_ROWS, "forward", (x, y), (rows, dim), inv_std, int(variance), float(eps))
     else:
         mean = batch_moments(x, inv_std, work, variance, eps, grid)
         run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), grid)
@@ -166,7 +109,7 @@ def mvn_backward(
     grid = Grid(1, rows, dim)
     if norm_parts(*grid) == 1:
         arrays = (y if variance else dy, dy, dx)
-        _whole_rows("backward", arrays, rows, dim, inv_std if variance else dy, int(variance))
+        run_rows(_ROWS, "backward", arrays, (rows, dim), inv_std if variance else dy, int(variance))
     elif variance:
         parts = run_walk(SUMS, "sums", (y, dy), (), grid, work)
         channel = inv_std, *means_of(work, grid, parts)
