@@ -12,7 +12,7 @@ from .norm import batch_norm, layer_norm, lrn, normalize, scale
 from .pooling import pooling, upsample
 
 # activation
-from .activation import dropout, pointwise, relu, softmax
+from .activation import dropout, gated, pointwise, relu, softmax
 
 # recurrent
 from . import recurrent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .site import Precision, Site, converts
@@ -44,6 +46,17 @@ def elu(site: Site) -> str:
 @converts("Exp", family=_FAMILY, ops="Mul Add Exp", precision=Precision.SINGLE)
 def exp(site: Site) -> str:
     return site.op("Exp", site.affine(site.x, site.layer.scale, site.layer.shift))
+
+
+@converts("GELU", family=_FAMILY, ops="Mul Add Erf Tanh")
+def gelu(site: Site) -> str:
+    if site.layer.tanh:
+        slope = math.sqrt(2 / math.pi)
+        u = site.op("Mul", site.x, site.affine(site.op("Mul", site.x, site.x), 0.044715 * slope, slope))
+        share = site.op("Tanh", u)
+    else:
+        share = site.op("Erf", site.affine(site.x, math.sqrt(0.5), 0))
+    return site.op("Mul", site.x, site.affine(share, 0.5, 0.5))
 
 
 @converts("Log", family=_FAMILY, ops="Mul Add Log", precision=Precision.SINGLE)

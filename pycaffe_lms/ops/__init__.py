@@ -24,7 +24,7 @@ FAMILIES = (
     "random",
     "update",
     "recurrent",
-    *(f"activation.{n}" for n in ("bits", "dropout", "pointwise", "prelu", "relu")),
+    *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
     *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product")),
     *(f"loss.{n}" for n in ("accuracy", "euclidean", "log_loss", "margin", "sigmoid_loss", "smooth_l1", "softmax")),
     *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),

@@ -699,6 +699,45 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
+    def GELU(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        approximate: Literal["NONE", "TANH"] | Int = "NONE",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        gelu_param: Fields | pb.GELUParameter = ...,
+    ) -> Made:
+        r"""y = x * Phi(x), where Phi is the normal distribution's share below x; with gelu_param.approximate TANH y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
+    def GatedUnit(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        activation: Literal["SILU", "GELU", "GELU_TANH", "SIGMOID"] | Int = "SILU",
+        axis: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        gated_unit_param: Fields | pb.GatedUnitParameter = ...,
+    ) -> Made:
+        r"""y = activation(gate) * value, in one pass; gated_unit_param.activation: SILU (the default, as in SwiGLU), GELU or GELU_TANH (GEGLU), or SIGMOID."""
     def HDF5Data(
         self,
         *bottoms: Top,
@@ -1968,6 +2007,8 @@ class ParameterTypes:
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
+    GELU: type[pb.GELUParameter]
+    GatedUnit: type[pb.GatedUnitParameter]
     HDF5Data: type[pb.HDF5DataParameter]
     HDF5Output: type[pb.HDF5OutputParameter]
     HingeLoss: type[pb.HingeLossParameter]
