@@ -224,6 +224,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
+    def BoxAnnotatorOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        roi_per_img: Int = ...,
+        ignore_label: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        box_annotator_ohem_param: Fields | pb.BoxAnnotatorOHEMParameter = ...,
+    ) -> Made:
+        r"""The labels and weights of the roi_per_img regions of each image that have the largest losses; ignore_label and 0 for all others."""
     def Clip(
         self,
         *bottoms: Top,
@@ -985,6 +1005,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
@@ -1284,6 +1305,28 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared)."""
+    def PSROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        spatial_scale: Float = 1,
+        output_dim: Int = ...,
+        group_size: Int = ...,
+        sample_num: Int = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        psroi_align_param: Fields | pb.PSROIAlignParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the g x g cells of each region, over channels that belong to the cell."""
     def PSROIPooling(
         self,
         *bottoms: Top,
@@ -1430,6 +1473,32 @@ class LayerTypes:
         prior_box_param: Fields | pb.PriorBoxParameter = ...,
     ) -> Made:
         r"""Boxes around every position of a feature map, as fractions of the picture: constants, computed once."""
+    def Proposal(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        feat_stride: Int = 16,
+        base_size: Int = 16,
+        min_size: Int = 16,
+        ratio: Floats = ...,
+        scale: Floats = ...,
+        pre_nms_topn: Int = 6000,
+        post_nms_topn: Int = 300,
+        nms_thresh: Float = 0.7,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        proposal_param: Fields | pb.ProposalParameter = ...,
+    ) -> Made:
+        r"""The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap."""
     def Python(
         self,
         *bottoms: Top,
@@ -1496,6 +1565,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o)."""
+    def ROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pooled_h: Int = 0,
+        pooled_w: Int = 0,
+        spatial_scale: Float = 1,
+        sampling_ratio: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        roi_align_param: Fields | pb.ROIAlignParameter = ...,
+        roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the cells of each region, interpolated between pixels."""
     def ROIPooling(
         self,
         *bottoms: Top,
@@ -1504,6 +1596,7 @@ class LayerTypes:
         pooled_h: Int = 0,
         pooled_w: Int = 0,
         spatial_scale: Float = 1,
+        pad_ratio: Float = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1777,11 +1870,31 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
-        r"""loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch."""
+        r"""loss = sum of outside * f(inside * (a - b)) / Z."""
+    def SmoothL1LossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of f(inside * (a - b)) / Z: SmoothL1Loss, with VALID as the default of loss_param.normalization."""
     def Softmax(
         self,
         *bottoms: Top,
@@ -1829,6 +1942,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
+    def SoftmaxWithLossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        softmax_param: Fields | pb.SoftmaxParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""SoftmaxWithLoss by another name: with top 2, the loss of each label, by which BoxAnnotatorOHEM chooses."""
     def Split(
         self,
         *bottoms: Top,
@@ -1981,6 +2113,59 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size * fg_fraction) foreground windows."""
+    def YoloDetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_classes: Int = 20,
+        num_box: Int = 5,
+        coords: Int = 4,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        label_map_file: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolo_detection_output_param: Fields | pb.YoloDetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 2: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
+    def Yolov3DetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_classes: Int = 20,
+        num_box: Int = 3,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        anchors_scale: Ints = ...,
+        mask_group_num: Int = 2,
+        mask: Ints = ...,
+        gaussian_box: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolov3_detection_output_param: Fields | pb.Yolov3DetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 3: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
 
 class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
@@ -1989,6 +2174,7 @@ class ParameterTypes:
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
+    BoxAnnotatorOHEM: type[pb.BoxAnnotatorOHEMParameter]
     Clip: type[pb.ClipParameter]
     Concat: type[pb.ConcatParameter]
     ContrastiveLoss: type[pb.ContrastiveLossParameter]
@@ -2031,14 +2217,17 @@ class ParameterTypes:
     NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
+    PSROIAlign: type[pb.PSROIAlignParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
     Parameter: type[pb.ParameterParameter]
     Permute: type[pb.PermuteParameter]
     Pooling: type[pb.PoolingParameter]
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
+    Proposal: type[pb.ProposalParameter]
     Python: type[pb.PythonParameter]
     RMSNorm: type[pb.RMSNormParameter]
+    ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]
@@ -2066,3 +2255,5 @@ class ParameterTypes:
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
     WindowData: type[pb.WindowDataParameter]
+    YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
+    Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]
