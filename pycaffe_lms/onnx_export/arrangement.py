@@ -85,7 +85,7 @@ def crop(site: Site) -> str:
     layer, axis = site.layer, site.layer.canonical_axis(site.param.crop_param.axis, len(site.shape))
     cut = [
         (i, start, start + size)
-        for i, (full, size, start) in enumerate(zip(layer.full, layer.size, layer.start, strict=True))
+        for i, (full, size, start) in enumerate(zip(*layer.shapes, strict=True))
         if i >= axis and (full != size or start)
     ]
     if not cut:
