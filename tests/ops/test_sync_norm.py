@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 @pytest.fixture(params=[np.float32, np.float64], ids=["f32", "f64"])
 def dtype(request, tmp_path, monkeypatch):
-    kernels = Kernels(tmp_path, request.param, {"sync_statistics": norm_statistics.SYNC})
+    kernels = Kernels(tmp_path, request.param, {"sync_statistics divide": norm_statistics.SYNC})
     monkeypatch.setattr(
         norm_statistics, "launch", lambda source, name, dtype, threads, *args: kernels.run(name, 2, 3, *args)
     )
