@@ -27,7 +27,7 @@ from .source import BLOCK_SUM
 
 _VECTOR_BYTES = 16  # bytes of the widest load of one thread
 _MOST = 4  # most values in one load; more of bfloat16 would take too many registers
-_ACROSS = 32  # threads side by side, where channels are neighbours
+_ACROSS = 8, 32  # threads side by side, where channels are neighbours: from a line of memory to a warp
 
 WALK = """
 #if defined(BF16) && ALIGNED && V % 2 == 0
@@ -146,7 +146,7 @@ class Walk:
         self.c, self.parts, self.items = c, norm_parts(n, c, s), n * s
         wide = min(_MOST, _VECTOR_BYTES // itemsize)
         self.vector = vector = 1 if (c if self.rows else s) % wide else wide
-        across = min(_ACROSS, 1 << (c // vector - 1).bit_length()) if self.rows else 1
+        across = threads_across(c // vector) if self.rows else 1
         share = -(-(n if self.rows else n * (s // vector)) // self.parts)
         self.values = share if self.rows else share * vector  # values of a channel in a part
         self.grid = (-(-c // (vector * across)) if self.rows else c) * self.parts
@@ -157,6 +157,17 @@ class Walk:
         aligned = all(a.data.ptr % _VECTOR_BYTES == 0 for a in arrays)
         source = _source(kernel, ROWS=int(self.rows), V=self.vector, ALIGNED=int(aligned), **switches)
         launch(source, name, arrays[0].dtype, 0, *arrays, *args, *self.sizes, block=256, grid=self.grid)
+
+
+def threads_across(packs: int) -> int:
+    """Return how many threads stand side by side on a row of so many packs: a power of two.
+
+    It is the most of which no more than one in nine have no pack, but at least a line of memory where there is one.
+    """
+    least, most = (min(n, 1 << (packs - 1).bit_length()) for n in _ACROSS)
+    while most > least and 8 * (-packs % most) > packs:
+        most //= 2
+    return most
 
 
 _SUMS = """
