@@ -149,6 +149,10 @@ class Layer:
         """
         return self.declares.layout_agnostic
 
+    def prefers_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes) -> bool:
+        """Return whether a layer that takes channels-last runs so even if its bottoms are stored otherwise."""
+        return self.declares.prefers_channels_last
+
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         """Return whether the layer can run if all bottoms and tops, and their gradients, are bfloat16 arrays.
 

@@ -100,9 +100,9 @@ class ConvGeometry:
 
     @property
     def depthwise(self) -> bool:
-        """Return whether each output sees one channel and the direct kernels can do it, by shapes and order alone."""
+        """Return whether each output sees one channel and the direct kernels can do it, by shapes alone."""
         single = 1 < self.group == self.channels and self.group_outputs <= 16
-        if self.channels_last or not (single and 1 <= self.axes <= 3):
+        if not (single and 1 <= self.axes <= 3):
             return False
         if self.axes == 1:
             return True

@@ -241,6 +241,20 @@ def test_both_names_train_alike():
     assert nets.train(nets.make_solver("mobile"), 2) == nets.train(nets.make_solver("mobile_by_name"), 2)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_no_image_is_turned_around_it(last):
+    """It runs in the order of its bottom: no copies in another one beside it."""
+    parsed = parse_solver(nets.solver_text("mobile"), "mobile.prototxt")
+    solver = SGDSolver(parsed.message, device=SimDevice(64 << 20), tuning=Tuning(channels_last=last))
+    own = [node for node in solver.net.graph.nodes if node.name in ("c2_dw", "c3_dw")]
+    assert len(own) == 2
+    for node in own:
+        assert not node.layer.by_products and node.channels_last is last
+        assert not [name for name in node.layer.scratches if name.startswith(("copy.", "order."))]
+    expected = nets.train(nets.make_solver("mobile"), 3)[0]
+    np.testing.assert_allclose(nets.train(solver, 3)[0], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)])
 def test_it_runs_with_the_relu_after_it(lms, monkeypatch):
     """One step in an iteration, of the bits of two."""

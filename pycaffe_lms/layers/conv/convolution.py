@@ -114,6 +114,9 @@ class ConvolutionLayer(Layer):
             return False
         return bool(ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype))
 
+    def prefers_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes) -> bool:
+        return not self._geometry(bottom_shapes[0], top_shapes[0]).depthwise  # direct kernels do both orders
+
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return bool(ops.conv_half_plan(self._geometry_in_memory(bottom_shapes, top_shapes), self.dtype))
 
@@ -165,9 +168,9 @@ class ConvolutionLayer(Layer):
         """Choose direct kernels if each output reads one channel only, else matrix products; plan; request scratch."""
         self.by_products = not geometry.depthwise
         self.operation = ops.conv if self.by_products else ops.depthwise
-        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.context.half} if self.by_products else {}
+        fused = {"bias": self.bias, "relu": self.rectifies} if self.by_products else {}
         try:
-            self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, **fused)
+            self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, half=self.context.half, **fused)
         except CaffeError as error:
             error.at(layer=self.name, type=self.param.type)
             raise

@@ -51,10 +51,6 @@ class DeconvolutionLayer(ConvolutionLayer):
     def role(self) -> Role | None:
         return None
 
-    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        depthwise = self._geometry(bottom_shapes[0], top_shapes[0]).depthwise
-        return not depthwise and super().takes_channels_last(bottom_shapes, top_shapes, ops)
-
     def _geometry(self, bottom: Shape, top: Shape) -> ConvGeometry:
         """Return the convolution from top to bottom, which this layer transposes."""
         return replace(super()._geometry(top, bottom), channels=self.num_output, out_channels=self.channels)

@@ -1,9 +1,9 @@
 """Memory order of images: which layers run channels-last, (N, H, W, C), and which values are stored so. Pure.
 
-`choose` decides for each node. Layers that prefer channels-last (convolutions) run so; layers that can run in both
-orders take that of most of their bottoms' elements. A value is stored in the order of the layer that makes it; a layer
-that runs in the other order works on copies (see `order_copies.py`). Values that share memory under another shape
-(Flatten) or that layers on the host access are stored as (N, C, H, W).
+`choose` decides for each node. Layers that prefer channels-last (convolutions) run so; layers that run as well in
+both orders (depthwise convolutions among them) take that of most of their bottoms' elements. A value is stored in the
+order of the layer that makes it; a layer that runs in the other order works on copies (see `order_copies.py`). Values
+that share memory under another shape (Flatten) or that layers on the host access are stored as (N, C, H, W).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def choose(graph: Graph, ops: Ops) -> None:
         layer = node.layer
         if not layer.takes_channels_last(bottoms, tops, ops):
             node.channels_last = False
-        elif layer.declares.prefers_channels_last:
+        elif layer.prefers_channels_last(bottoms, tops):
             node.channels_last = True
         else:
             last = sum(count(graph.values[b].shape) for b in node.bottoms if graph.values[b].channels_last)

@@ -53,8 +53,8 @@ _LONG = 4096  # positions of all images from which a transposed sum of gradients
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Return whether this device convolves channels-last: yes, slowly, all that has no direct kernels."""
-    return not geometry.depthwise
+    """Return whether this device convolves channels-last: yes, slowly."""
+    return True
 
 
 def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ....arrays import HostArray
-from ...column_plan import ColumnPlan
 from ...geometry import ConvGeometry, Ints
 
 
 def forward(
     convolve: Callable[..., None],
-    plan: ColumnPlan,
+    plan: Any,
     x: HostArray,
     w: HostArray,
     b: HostArray | None,
@@ -34,7 +34,7 @@ def forward(
 
 
 def backward_data(
-    convolve: Callable[..., None], plan: ColumnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
+    convolve: Callable[..., None], plan: Any, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
 ) -> None:
     """Compute dx from dy by `convolve`, the operation for channels first."""
     plan, x_shape, w_shape, y_shape = _channels_first(plan)
@@ -45,7 +45,7 @@ def backward_data(
 
 def backward_filter(
     convolve: Callable[..., None],
-    plan: ColumnPlan,
+    plan: Any,
     x: HostArray,
     dy: HostArray,
     dw: HostArray,
@@ -68,7 +68,7 @@ def add_backward_data(g: ConvGeometry, dy: HostArray, w: HostArray, dx: HostArra
         places[n] += dy[n] @ w
 
 
-def _channels_first(plan: ColumnPlan) -> tuple[ColumnPlan, Ints, Ints, Ints]:
+def _channels_first(plan: Any) -> tuple[Any, Ints, Ints, Ints]:
     """Return the plan for channels first, and the shapes of x, w and y with channels last."""
     g = plan.geometry
     x, w = (g.batch, *g.in_spatial, g.channels), (g.out_channels, *g.kernel, g.group_channels)

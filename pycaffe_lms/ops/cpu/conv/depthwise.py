@@ -18,6 +18,7 @@ from ....arrays import HostArray
 from ...geometry import ConvGeometry, Ints
 from ..compiled import kernel, sums
 from ..threads import parallel
+from . import conv_channels_last as channels_last
 
 __all__ = ["depthwise_backward_data", "depthwise_backward_filter", "depthwise_forward", "depthwise_plan"]
 
@@ -43,8 +44,8 @@ class DepthwisePlan:
     workspace_bytes: int = 0
 
 
-def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> DepthwisePlan:
-    """Plan a convolution whose `geometry.depthwise` is true; it needs no workspace."""
+def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int, half: bool = False) -> DepthwisePlan:
+    """Plan a convolution whose `geometry.depthwise` is true; it needs no workspace. half: images are bfloat16."""
     g = geometry.with_axes(3)
     steps = list(zip(g.out_spatial, g.kernel, g.stride, g.dilation, strict=True))
     cells = tuple(((out - 1) * s + (k - 1) * d) // s + 1 for out, k, s, d in steps)
@@ -71,6 +72,9 @@ def depthwise_forward(
 
     x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out).
     """
+    if plan.geometry.channels_last:
+        channels_last.forward(depthwise_forward, plan, x, w, b, y, work, relu)
+        return
     g, x, w, y = _arrays(plan, x, w, y)
     bias = np.zeros(g.out_channels, y.dtype) if b is None else b.reshape(g.out_channels)
     offsets, windows = plan.planes * prod(plan.cells) + plan.places, (plan.cells, g.stride, g.pad)
@@ -84,6 +88,9 @@ def depthwise_backward_data(
     plan: DepthwisePlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
 ) -> None:
     """Compute dx from dy, the transpose of `depthwise_forward`; every element of dx is written."""
+    if plan.geometry.channels_last:
+        channels_last.backward_data(depthwise_backward_data, plan, dy, w, dx, work)
+        return
     g, dx, w, dy = _arrays(plan, dx, w, dy)
     taps = plan.places, plan.order, plan.bounds
     grain = _grain(g, g.group_outputs)
@@ -94,6 +101,9 @@ def depthwise_backward_filter(
     plan: DepthwisePlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray | None, accumulate: bool
 ) -> None:
     """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
+    if plan.geometry.channels_last:
+        channels_last.backward_filter(depthwise_backward_filter, plan, x, dy, dw, work, accumulate)
+        return
     g, x, dw, dy = _arrays(plan, x, dw, dy)
     offsets, windows = plan.planes * prod(plan.cells) + plan.places, (plan.cells, g.stride, g.pad)
     args = x, dy, dw, g.batch, g.group_outputs, bool(accumulate), offsets, plan.length, windows

@@ -48,9 +48,9 @@ class ConvPlan:
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Return whether this device convolves channels-last: cuDNN does all directions, and no direct kernels exist."""
+    """Return whether this device convolves channels-last: there are direct kernels, or cuDNN does all directions."""
     g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
-    return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
+    return g.depthwise or _cudnn_convolves(g, dtype)
 
 
 def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
