@@ -16,7 +16,7 @@ from ...column_plan import ColumnPlan
 from ...geometry import ConvGeometry
 from ...records import Grid
 from .. import bias_relu
-from . import conv_add, im2col
+from . import conv_add, few_channels, im2col
 from .channel_bias import conv_bias_gradient
 
 __all__ = [
@@ -39,12 +39,16 @@ _FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """Hold the plan of one of two engines: `cudnn` (an object of `cuda/cudnn/convolution.py`) or `columns`."""
+    """Hold the plan of one of two engines: `cudnn` (an object of `cuda/cudnn/convolution.py`) or `columns`.
+
+    few: beside cuDNN, what computes the weights' gradient in its place.
+    """
 
     geometry: ConvGeometry
     workspace_bytes: int
     cudnn: Any = None
     columns: ColumnPlan | None = None
+    few: few_channels.FewChannelsPlan | None = None
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
@@ -99,7 +103,8 @@ def conv_plan(
     if half or geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and convolution.available())):
         try:
             plan = convolution.plan(geometry, dtype, workspace_limit, fused=convolution.Fused(bool(bias), bool(relu)))
-            return ConvPlan(geometry, plan.workspace_bytes, cudnn=plan)
+            few = few_channels.plan(geometry, dtype, workspace_limit)
+            return ConvPlan(geometry, max(plan.workspace_bytes, few.workspace_bytes if few else 0), cudnn=plan, few=few)
         except convolution.CudnnUnsupported:
             if geometry.channels_last or half:
                 raise
@@ -142,7 +147,9 @@ def conv_backward_filter(
     plan: ConvPlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
 ) -> None:
     """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
-    if plan.cudnn is not None:
+    if plan.few is not None:
+        few_channels.backward_filter(plan.few, x, dy, dw, work, accumulate)
+    elif plan.cudnn is not None:
         plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
     else:
         im2col.backward_filter(plan.columns, x, dy, dw, work, accumulate)
