@@ -1671,6 +1671,42 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = coeff * the sum of f(x) over all axes from reduction_param.axis (default 0) on."""
+    def RegionLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_class: Int = 20,
+        bias_match: Int = 1,
+        coords: Int = 4,
+        num: Int = 5,
+        softmax: Int = 1,
+        jitter: Float = 0.2,
+        rescore: Int = 1,
+        object_scale: Float = 1,
+        class_scale: Float = 1,
+        noobject_scale: Float = 0.5,
+        coord_scale: Float = 5,
+        absolute: Int = 1,
+        thresh: Float = 0.2,
+        random: Int = 1,
+        biases: Floats = ...,
+        softmax_tree: str = ...,
+        class_map: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        region_loss_param: Fields | pb.RegionLossParameter = ...,
+    ) -> Made:
+        r"""What YOLO, version 2, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
     def Reorg(
         self,
         *bottoms: Top,
@@ -2139,6 +2175,43 @@ class LayerTypes:
         yolo_detection_output_param: Fields | pb.YoloDetectionOutputParameter = ...,
     ) -> Made:
         r"""Detections of YOLO, version 2: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
+    def Yolov3(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_class: Int = 20,
+        num: Int = 5,
+        object_scale: Float = 1,
+        class_scale: Float = 1,
+        noobject_scale: Float = 0.5,
+        coord_scale: Float = 5,
+        thresh: Float = 0.2,
+        anchors_scale: Int = 32,
+        biases: Floats = ...,
+        mask: Ints = ...,
+        use_logic_gradient: bool = False,
+        use_focal_loss: bool = False,
+        iou_loss: Literal["IOU", "GIOU", "MSE", "DIOU", "CIOU"] | Int = "MSE",
+        iou_normalizer: Float = 0.25,
+        iou_thresh: Float = 0.5,
+        max_delta: Float = 10,
+        accumulate: bool = True,
+        label_smooth_eps: Float = 0.1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolov3_param: Fields | pb.Yolov3Parameter = ...,
+    ) -> Made:
+        r"""What YOLO, version 3, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
     def Yolov3DetectionOutput(
         self,
         *bottoms: Top,
@@ -2233,6 +2306,7 @@ class ParameterTypes:
     ReLU: type[pb.ReLUParameter]
     Recurrent: type[pb.RecurrentParameter]
     Reduction: type[pb.ReductionParameter]
+    RegionLoss: type[pb.RegionLossParameter]
     Reorg: type[pb.ReorgParameter]
     Reshape: type[pb.ReshapeParameter]
     Resize: type[pb.ResizeParameter]
@@ -2257,3 +2331,4 @@ class ParameterTypes:
     WindowData: type[pb.WindowDataParameter]
     YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
     Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]
+    Yolov3: type[pb.Yolov3Parameter]

@@ -69,9 +69,10 @@ def overlaps(a: HostArray, b: HostArray) -> HostArray:
     """Return the intersections of boxes a (..., 4) with boxes b (..., 4), divided by their unions."""
     near, far = corners(a), corners(b)
     sides = np.minimum(near[..., 2:], far[..., 2:]) - np.maximum(near[..., :2], far[..., :2])
-    common = np.where((sides >= 0).all(axis=-1), sides.prod(axis=-1), 0)
-    union = a[..., 2] * a[..., 3] + b[..., 2] * b[..., 3] - common
-    return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=common > 0))
+    with np.errstate(over="ignore", invalid="ignore"):  # boxes of a net that diverges
+        common = np.where((sides >= 0).all(axis=-1), sides.prod(axis=-1), 0)
+        union = a[..., 2] * a[..., 3] + b[..., 2] * b[..., 3] - common
+        return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=common > 0))
 
 
 def remaining(boxes: HostArray, scores: HostArray, threshold: float) -> HostArray:
