@@ -26,14 +26,30 @@ FAMILIES = (
     "recurrent",
     *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
     *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product")),
-    *(f"loss.{n}" for n in ("accuracy", "euclidean", "log_loss", "margin", "sigmoid_loss", "smooth_l1", "softmax")),
+    *(
+        f"loss.{n}"
+        for n in (
+            "accuracy",
+            "ctc",
+            "ctc_decoder",
+            "euclidean",
+            "log_loss",
+            "margin",
+            "sigmoid_loss",
+            "smooth_l1",
+            "softmax",
+        )
+    ),
     *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),
     *(
         f"pooling.{n}"
         for n in ("pooling", "pooling_last", "pooling_nd", "roi", "roi_align", "stochastic_pool", "upsample")
     ),
-    *(f"shape.{n}" for n in ("argmax", "axpy", "concat", "crop", "eltwise", "filter", "interp", "reduction", "tile")),
-    "shape.transpose",
+    *(
+        f"shape.{n}"
+        for n in ("argmax", "axpy", "concat", "crop", "eltwise", "filter", "interp", "reduction", "reverse")
+    ),
+    *(f"shape.{n}" for n in ("tile", "transpose")),
 )
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums

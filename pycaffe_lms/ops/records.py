@@ -188,3 +188,46 @@ class Samples(NamedTuple):
     scale: float
     number: int = 1
     pad_ratio: float = 0.0
+
+
+class CtcRule(NamedTuple):
+    """Describe a loss of sequences (connectionist temporal classification, CTC).
+
+    There are `steps` time steps of `items` sequences, with scores of `classes` classes, and up to `most` labels each.
+    collapse: equal neighbours among the labels count once. merge: equal neighbours on a path are one label. delay: time
+    steps that are passed over at the start. by_item: labels are (items, most), cut to integers, and `blank` among them
+    is none; else they are (most, items), rounded, and end with the first that is negative, `blank` or no class.
+    """
+
+    steps: int
+    items: int
+    classes: int
+    most: int
+    blank: int
+    delay: int = 0
+    collapse: bool = False
+    merge: bool = True
+    by_item: bool = False
+
+
+class CtcSums(NamedTuple):
+    """What the forward of a loss of sequences saves for its backward, in float64: logarithms of sums.
+
+    norm (steps, items): of the divisors of softmaxes. alpha (items, steps, 2 * most + 1): of the probabilities of all
+    beginnings of paths that end at a position, 0 where there is none. score (items): of the labels' probability. beta:
+    as alpha, of ends of paths; of backward alone.
+    """
+
+    norm: AnyArray
+    alpha: AnyArray
+    score: AnyArray
+    beta: AnyArray | None = None
+
+
+class LabelRows(NamedTuple):
+    """Describe how labels lie: `steps` of each of `items` items, label t of item i at t * step + i * item."""
+
+    items: int
+    steps: int
+    step: int
+    item: int

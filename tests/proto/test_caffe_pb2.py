@@ -29,6 +29,8 @@ FORK_MESSAGES = {
     *("DetectionEvaluateParameter", "NonMaximumSuppressionParameter", "SaveOutputParameter"),
     *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
     *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),
+    *("CTCLossParameter", "CTCDecoderParameter", "LabelsequenceAccuracyParameter", "ContinuationIndicatorParameter"),
+    *("ReverseParameter",),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
 }
 FORK_NUMBERS = {

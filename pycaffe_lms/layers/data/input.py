@@ -1,4 +1,4 @@
-"""Input, DummyData and Parameter: tops that the user, fillers or a solver fill."""
+"""Input, DummyData, ContinuationIndicator and Parameter: tops that the user, fillers or a solver fill."""
 
 from __future__ import annotations
 
@@ -170,6 +170,33 @@ class DummyDataLayer(RandomLayer):
             return
         ops.random_gaussian(y, key, filler.mean, filler.std)
         ops.dropout.forward(y, y, 1 - share, sparse, 1.0)
+
+
+@register_layer("ContinuationIndicator")
+class ContinuationIndicatorLayer(Layer):
+    """Marks for LSTM and RNN where every batch begins its sequences anew: 0 at the first time step, 1 at all others.
+
+    Bottoms: none. Top 0: (T, N), constant, from continuation_indicator_param.time_step and batch_size.
+    Raises: LayerParamError for sizes of 0.
+    Source: xmfbit/warpctc-caffe, src/caffe/layers/continuation_indicator_layer.cpp; Intel's Caffe has it, too.
+    """
+
+    declares = Declaration(bottoms=exactly(0), runs_on=Runs.NOWHERE, no_backward=None, backward_reads=Reads.NONE)
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        for field in ("time_step", "batch_size"):
+            if not getattr(self.param.continuation_indicator_param, field):
+                raise self.error(f"{field} is 0", fix=f"write continuation_indicator_param {{ {field}: ... }}")
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        p = self.param.continuation_indicator_param
+        return [(p.time_step, p.batch_size)]
+
+    def rewrites(self, top: int) -> bool:
+        return False
+
+    def fill_once(self, top: int, array: HostArray) -> None:
+        array[:1], array[1:] = 0, 1
 
 
 @register_layer("Parameter")

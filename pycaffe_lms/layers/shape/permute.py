@@ -1,11 +1,11 @@
-"""Permute, ShuffleChannel and Reorg: the same elements in another order."""
+"""Permute, ShuffleChannel, Reorg and Reverse: the same elements in another order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ops.axes import inverse, merge_axes
+from ...ops.axes import around_axis, inverse, merge_axes
 from ..base import AnyArray, Declaration, Layer, Pass, Reads, Runs, Shapes
 from ..registry import register_layer
 
@@ -120,3 +120,27 @@ class ReorgLayer(_Transposed):
             return [(n, c // (s * s), h * s, w * s)]
         self._transpose((n, c // (s * s), h, s, w, s), (0, 3, 5, 1, 2, 4))
         return [(n, c * s * s, h // s, w // s)]
+
+
+@register_layer("Reverse")
+class ReverseLayer(Layer):
+    """y has the elements of x in the opposite order along reverse_param.axis (default 0; negative: from the end).
+
+    Bottom 0: x, any shape with axes. Top 0: the shape of x. Backward reads nothing.
+    Raises: LayerParamError for an axis out of range.
+    Source: ChWick/caffe, src/caffe/layers/reverse_layer.cpp.
+    """
+
+    declares = Declaration(backward_reads=Reads.NONE)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        shape = tuple(bottom_shapes[0])
+        self.check_axes(shape, 1)
+        self.grid = around_axis(shape, self.canonical_axis(self.param.reverse_param.axis, len(shape)))
+        return [shape]
+
+    def forward(self, io: Pass) -> None:
+        io.ops.reverse(io.bottom[0], io.top[0], self.grid)
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.reverse(dy, dx, self.grid)
