@@ -97,7 +97,7 @@ def _cells(site: Site, near: str, step: str, axis: int, cells: int, size: int) -
     "DetectionOutput",
     family=_FAMILY,
     ops="Reshape Transpose Gather Slice Mul Add Sub Div Exp Max Concat Less Unsqueeze Where TopK Shape Expand "
-    "ScatterElements NonMaxSuppression Squeeze Mod GatherND Range OneHot CumSum ReduceSum Compress Cast Equal",
+    "ScatterElements NonMaxSuppression Squeeze Mod GatherND Range OneHot CumSum ReduceSum Cast Equal",
     note="(1, 1, K, 7) as in Caffe and OpenCV, rows by image, class, score; K is known only after a run; eta below 1 "
     "has no counterpart; save_output_param has no effect",
     precision=Precision.SINGLE,
@@ -203,7 +203,9 @@ def _order(site: Site, image: str, label: str, score: str, images: str) -> str:
         mine = site.op("OneHot", site.op("Gather", image, order), images, site.const([0, 1], site.dtype), axis=-1)
         before = site.op("Mul", mine, site.op("CumSum", mine, site.const(0), exclusive=1))
         rank = site.reduce("ReduceSum", before, [1], keep=False)
-        order = site.op("Compress", order, site.op("Less", rank, site.number(keep)), axis=0)
+        kept = site.cast(site.op("Less", rank, site.number(keep)), site.dtype)
+        many = site.cast(site.reduce("ReduceSum", kept, [0], keep=True), np.int64)
+        order = site.op("Gather", order, site.ops("TopK", kept, many, outputs=2, axis=0)[1])
     group = site.op("Add", site.op("Mul", image, site.const(site.layer.classes)), label)
     group = site.op("Gather", group, order)
     return site.op("Gather", order, site.ops("TopK", group, site.op("Shape", group), outputs=2, axis=0, largest=0)[1])

@@ -8,7 +8,12 @@ from .site import Precision, Site, converts
 
 
 @converts(
-    "Convolution", "NdConvolution", "DepthwiseConvolution", "ConvolutionDepthwise", family="vision", ops="Conv Reshape"
+    "Convolution",
+    "NdConvolution",
+    "DepthwiseConvolution",
+    "ConvolutionDepthwise",
+    family="vision",
+    ops="Conv Reshape Pad",
 )
 def convolution(site: Site) -> list[str]:
     return _convolve(site, "Conv")
@@ -34,6 +39,10 @@ def _convolve(site: Site, op: str) -> list[str]:
         plain = layer.axis == 1 and axes
         if not plain:
             x = site.reshape(x, (-1, *site.bottom_shapes[i][layer.axis :], *one))
+        inner = pad
+        if op == "Conv" and set(kernel) == {1} and any(pad):  # OpenCV 5.0.0 computes 1 x 1 windows with pads wrongly
+            x = site.op("Pad", x, site.const([0, 0, *pad, 0, 0, *pad]), site.number(0), mode="constant")
+            inner = (0,) * len(pad)
         y = site.op(
             op,
             x,
@@ -41,7 +50,7 @@ def _convolve(site: Site, op: str) -> list[str]:
             kernel_shape=list(kernel),
             strides=list(stride),
             dilations=list(dilation),
-            pads=[*pad, *pad],
+            pads=[*inner, *inner],
             group=layer.group,
         )
         tops.append(y if plain else site.to_top(y, i))

@@ -46,6 +46,7 @@ MORE = [
         maker=_refined,
     ),
     Case("Clip", "clip_param { min: 1 max: -1 }", [(2, 3)]),
+    Case("Convolution", "convolution_param { num_output: 2 kernel_size: 1 pad: 1 pad: 2 stride: 2 }", [(2, 3, 4, 5)]),
     Case("Dropout", "", [(2, 3)]),
     Case("ReLU6", "relu6_param { negative_slope: 0.5 }", [(2, 3, 4)]),
     Case("Power", "power_param { power: 0 }", [(2, 3)]),
