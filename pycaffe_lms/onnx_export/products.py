@@ -105,3 +105,12 @@ def batch_reindex(site: Site) -> str:
 @converts("Parameter", family="data", ops="Identity")
 def parameter(site: Site) -> str:
     return site.weight(0, name="value")
+
+
+@converts("MatMul", family="common", ops="MatMul Transpose")
+def matmul(site: Site) -> str:
+    factors = []
+    for x, shape, turned in zip(site.bottoms, site.bottom_shapes, site.layer.turns, strict=True):
+        *lead, rows, columns = range(len(shape))
+        factors.append(site.op("Transpose", x, perm=[*lead, columns, rows]) if turned else x)
+    return site.op("MatMul", *factors)

@@ -25,7 +25,7 @@ FAMILIES = (
     "update",
     "recurrent",
     *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
-    *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product")),
+    *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product", "matmul")),
     *(
         f"loss.{n}"
         for n in (

@@ -1157,6 +1157,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / (std + eps), or x - mean without normalize_variance (default true); std is the biased one."""
+    def MatMul(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        matmul_param: Fields | pb.MatMulParameter = ...,
+    ) -> Made:
+        r"""y = a b, products of the matrices in the last two axes; the axes before them broadcast as in numpy.matmul."""
     def MemoryData(
         self,
         *bottoms: Top,
@@ -2063,6 +2083,7 @@ class ParameterTypes:
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
+    MatMul: type[pb.MatMulParameter]
     MemoryData: type[pb.MemoryDataParameter]
     MultiBoxLoss: type[pb.MultiBoxLossParameter]
     Net: type[pb.NetParameter]

@@ -17,7 +17,9 @@ OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeight
 OURS |= {"LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence", "LMSPlanPages", "LMSPlanAddress"}
 OURS |= {"LMSPlanPiece", "BestScore", "UnsupportedField"}
 OURS |= {"C3DWeights", "C3DLayerBlobs", "C3DBlob"}
-OURS |= {f"{name}Parameter" for name in ("LayerNorm", "RMSNorm", "GELU", "GatedUnit")}  # layers of transformers
+OURS |= {
+    f"{name}Parameter" for name in ("LayerNorm", "RMSNorm", "GELU", "GatedUnit", "MatMul")
+}  # layers of transformers
 OUR_NUMBERS = range(7000, 7200)
 # What forks brought: messages, and numbers in Caffe's own messages.
 FORK_MESSAGES = {
