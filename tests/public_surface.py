@@ -22,7 +22,16 @@ PACKAGE = {
     "Timer": CLASS,
     "NCCL": CLASS,
     **dict.fromkeys(
-        ("SGDSolver", "NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver", "AdamSolver"), CLASS
+        (
+            "SGDSolver",
+            "NesterovSolver",
+            "AdaGradSolver",
+            "RMSPropSolver",
+            "AdaDeltaSolver",
+            "AdamSolver",
+            "AdamWSolver",
+        ),
+        CLASS,
     ),
     **dict.fromkeys(("TRAIN", "TEST", "layers", "params", "__version__"), VALUE),
     **dict.fromkeys(

@@ -157,6 +157,7 @@ PUBLIC = {
     "RMSPropSolver",
     "AdaDeltaSolver",
     "AdamSolver",
+    "AdamWSolver",
     "BlobVec",
 }
 

@@ -70,6 +70,7 @@ def test_the_walk_finds_what_users_call():
     assert FUNCTIONS.keys() >= {
         "pycaffe_lms.pycaffe.classes.Net.forward",
         "pycaffe_lms.pycaffe.classes.AdamSolver.step",
+        "pycaffe_lms.pycaffe.classes.AdamWSolver.step",
         "pycaffe_lms.blob.Blob.data",
         "pycaffe_lms.io.load_image",
         "pycaffe_lms.net_spec.NetSpec.__getattr__",

@@ -55,6 +55,7 @@ _RATES = {
     "poly": "base_lr * (1 - iter / max_iter) ^ power",
     "sigmoid": "base_lr / (1 + exp(-gamma * (iter - stepsize)))",
     "multifixed": "the first `stagelr` whose `stageiter` is iter or more, else the last",
+    "cosine": "base_lr * (1 + cos(pi * min(1, iter / max_iter))) / 2",
 }
 _SAID = {  # of fields that caffe.proto says nothing of
     "base_lr": "learning rate, before the factor of `lr_policy`",

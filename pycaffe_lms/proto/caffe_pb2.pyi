@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 6b358ee38171a69e2d182bae814e79a1b52160358872951283546cdc6a57787c
+# sha256 of proto/caffe.proto: 633ecd5b36903c2ea87114988b233a332b881610a7c414543dc66cdd866862e4
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

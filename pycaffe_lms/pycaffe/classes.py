@@ -321,8 +321,15 @@ class AdamSolver(SGDSolver):
     rule = solvers.AdamSolver.rule
 
 
+class AdamWSolver(SGDSolver):
+    """Train with AdamW; see `solvers.AdamWSolver`."""
+
+    rule = solvers.AdamWSolver.rule
+
+
 _SOLVERS = {
-    cls.rule.type: cls for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+    cls.rule.type: cls
+    for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver, AdamWSolver)
 }
 
 

@@ -12,13 +12,14 @@ from ..formats.prototxt.parser import Lines
 from ..proto.caffe_pb2 import SolverParameter
 from .base import Solver
 from .events import Observer
-from .sgd import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, SGDSolver
+from .sgd import AdaDeltaSolver, AdaGradSolver, AdamSolver, AdamWSolver, NesterovSolver, RMSPropSolver, SGDSolver
 
 __all__ = [
     "SOLVERS",
     "AdaDeltaSolver",
     "AdaGradSolver",
     "AdamSolver",
+    "AdamWSolver",
     "NesterovSolver",
     "Observer",
     "RMSPropSolver",
@@ -27,7 +28,7 @@ __all__ = [
     "solver_class",
 ]
 
-_CLASSES = (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+_CLASSES = (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver, AdamWSolver)
 SOLVERS: dict[str, type[SGDSolver]] = {cls.rule.type: cls for cls in _CLASSES}
 
 

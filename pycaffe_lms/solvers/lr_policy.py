@@ -22,6 +22,7 @@ USES: dict[str, tuple[str, ...]] = {
     "poly": ("power", "max_iter"),
     "sigmoid": ("gamma", "stepsize"),
     "multifixed": ("stagelr", "stageiter"),
+    "cosine": ("max_iter",),
 }
 MOMENTUM_POLICIES, DECAY_POLICIES = ("fixed", "poly", "opt"), ("fixed", "poly")
 
@@ -56,7 +57,7 @@ def check_policy(param: SolverParameter) -> None:
             field="stagelr",
             fix="give one stagelr per stageiter",
         )
-    if policy == "poly" and param.min_lr > param.base_lr:
+    if policy in ("poly", "cosine") and param.min_lr > param.base_lr:
         raise SolverError(
             f"min_lr {param.min_lr:g} is above base_lr {param.base_lr:g}", field="min_lr", fix="make it smaller"
         )
@@ -126,6 +127,10 @@ def _of_policy(param: SolverParameter, iteration: int, current_step: int) -> Rat
         return Rate((base - param.min_lr) * _power(left, param.power) + param.min_lr, current_step)
     if policy == "sigmoid":
         return Rate(base / (1 + _power(math.e, -gamma * (iteration - param.stepsize))), current_step)
+    if policy == "cosine":  # from base_lr where the warm-up ends to min_lr at max_iter, and no rise behind it
+        first = max(param.warmup_iter, param.rampup_interval)
+        share = min(1.0, (iteration - first) / max(1, param.max_iter - first))
+        return Rate(param.min_lr + (base - param.min_lr) * 0.5 * (1 + math.cos(math.pi * share)), current_step)
     if policy == "multifixed":
         reached = (rate for rate, last in zip(param.stagelr, param.stageiter, strict=True) if iteration <= last)
         return Rate(next(reached, param.stagelr[-1]), current_step)

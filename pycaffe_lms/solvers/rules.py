@@ -85,5 +85,6 @@ RULES = {
         Rule("RMSProp", "rmsprop", squares=(0,), keep="rms_decay", delta=True),
         Rule("AdaDelta", "adadelta", slots=2, squares=(0, 1), keep="momentum", delta=True),
         Rule("Adam", "adam", slots=2, squares=(1,), keep="momentum", keep2="momentum2", delta=True, corrected=True),
+        Rule("AdamW", "adamw", slots=2, squares=(1,), keep="momentum", keep2="momentum2", delta=True, corrected=True),
     )
 }

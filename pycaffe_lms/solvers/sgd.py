@@ -56,3 +56,15 @@ class AdamSolver(SGDSolver):
     Raises SolverError for a momentum or momentum2 outside [0, 1)."""
 
     rule = RULES["Adam"]
+
+
+class AdamWSolver(SGDSolver):
+    """Train by Adam with decoupled weight decay: g has none; h = b1 h + (1 - b1) g; h2 = b2 h2 + (1 - b2) g^2;
+    u = r sqrt(1 - b2^t) / (1 - b1^t) h / (sqrt(h2) + delta) + r weight_decay decay_mult w, with b1, b2 and t as for
+    Adam. Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization (2017).
+
+    PyTorch adds its eps to sqrt(h2 / (1 - b2^t)): the same but for delta = eps sqrt(1 - b2^t).
+
+    Raises SolverError for a momentum or momentum2 outside [0, 1)."""
+
+    rule = RULES["AdamW"]

@@ -73,7 +73,9 @@ def test_rates_are_those_of_the_solver(tool):
         formula = re.sub(r"\(number of .*\)", "1", formula).replace("^", "**")
         formula = re.sub(r"the first `stagelr` .*", "stagelr[1]", formula)
         p.lr_policy = policy
-        expected = eval(formula, {"floor": math.floor, "exp": math.exp, "iter": 9, **names})
+        expected = eval(
+            formula, {"floor": math.floor, "exp": math.exp, "cos": math.cos, "pi": math.pi, "iter": 9, **names}
+        )
         assert learning_rate(p, 9).rate == pytest.approx(expected), policy
 
 

@@ -75,7 +75,7 @@ def test_element_wise(dtype, size):
 @pytest.mark.parametrize("size", [1, 6, 2048, 4101])
 @pytest.mark.parametrize("rule", updates.HISTORIES)
 def test_solver_updates(rule, size, dtype):
-    numbers = np.array(UpdateNumbers(0.1, 0.5, 0.01, 1.0, 0.9, 0.99, 1e-3))
+    numbers = np.array(UpdateNumbers(0.1, 0.5, 0.01, 1.0, 0.9, 0.99, 1e-3, 0.75))
     tolerance = 2e-5 if dtype is np.float32 else 1e-12
     arrays = [*updates.start(rule, size, dtype), numbers]
     _same_everywhere("solver_update", arrays, lambda a: (rule, a[0], a[1], a[2:-1], a[-1], 0.5, 2.0), tolerance)

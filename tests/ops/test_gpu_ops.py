@@ -56,11 +56,12 @@ def test_sum_of_arrays(both):
 @pytest.mark.parametrize("rule", updates.HISTORIES)
 def test_solver_updates(both, rule, dtype, l1):
     weight, diff, *histories = updates.start(rule, 777, dtype)
-    numbers = UpdateNumbers(0.1, 0.5, 0.01, float(l1), 0.9, 0.99, 1e-3)
+    numbers = UpdateNumbers(0.1, 0.5, 0.01, float(l1), 0.9, 0.99, 1e-3, 0.75)
     ours, theirs = both("solver_update", rule, weight, diff, histories, np.array(numbers), 1.0, 1.0)
     w, d, *h = (a.astype(np.float64) for a in (weight, diff, *histories))
-    g = updates.gradient(w, d, scale=0.5, decay=0.01, l1=l1)
-    w, u, _ = updates.step(rule, w, g, h, rate=0.1, keep=0.9, keep2=0.99, delta=1e-3)
+    g = updates.gradient(w, d, scale=0.5, decay=0.01, l1=l1, rule=rule)
+    pull = updates.pull(rule, w, rate=0.75, decay=0.01, l1=l1)
+    w, u, _ = updates.step(rule, w, g, h, rate=0.1, keep=0.9, keep2=0.99, delta=1e-3, pull=pull)
     tolerance = 1e-5 if dtype is np.float32 else 1e-13
     for on_cpu, on_gpu, expected in zip(ours[:2], theirs[:2], (w, u), strict=True):
         np.testing.assert_allclose(on_gpu, on_cpu, rtol=tolerance, atol=tolerance)

@@ -24,7 +24,7 @@ def arrays(rule, dtype):
 
 def check(ops, rule, dtype, l1, put, get):
     """Both ways on the device of `ops`: every array, to the bit. Returns the arrays."""
-    numbers = put(np.array(UpdateNumbers(0.1, 0.25, 0.01, float(l1), 0.9, 0.99, 1e-3)))
+    numbers = put(np.array(UpdateNumbers(0.1, 0.25, 0.01, float(l1), 0.9, 0.99, 1e-3, 0.75)))
     start = arrays(rule, dtype)
     apart, together = ([[put(a) for a in kind] for kind in start] for _ in range(2))
     for p, d, h, lr, decay, reached in zip(

@@ -11,6 +11,7 @@ from .helpers import INPUT, inner
 
 BATCH, INPUTS, OUTPUTS = 4, 3, 5
 MULTS = "param { lr_mult: 0.5 decay_mult: 3 } param { lr_mult: 2 decay_mult: 0.5 }"
+MULTIPLIERS = (0.5, 3.0), (2.0, 0.5)  # of rate and decay
 NET = (
     INPUT.replace("shape { dim: 4 } }", "shape { dim: 4 dim: 5 } }")
     + inner(params=MULTS)
@@ -24,6 +25,7 @@ TYPES = {
     "RMSProp": ({"rms_decay": 0.8, "delta": 0.01}, {"keep": 0.8, "delta": 0.01}),
     "AdaDelta": ({"momentum": 0.8, "delta": 0.001}, {"keep": 0.8, "delta": 0.001}),
     "Adam": ({"momentum": 0.7, "momentum2": 0.9, "delta": 0.01}, {"keep": 0.7, "keep2": 0.9, "delta": 0.01}),
+    "AdamW": ({"momentum": 0.7, "momentum2": 0.9, "delta": 0.01}, {"keep": 0.7, "keep2": 0.9, "delta": 0.01}),
 }
 
 
@@ -61,13 +63,18 @@ class Reference:
             sums = [s * (self.clip / norm) for s in sums]
         rate = single(self.rates[self.done])
         self.done += 1
-        if self.rule == "adam":
+        pulls = [0.0, 0.0]
+        if self.rule == "adamw":
+            options = [{"rate": rate * lr, "decay": self.decay * decay, "l1": self.l1} for lr, decay in MULTIPLIERS]
+            pulls = [updates.pull(self.rule, w, **more) for w, more in zip(self.w, options, strict=True)]
+        if self.rule in ("adam", "adamw"):
             keep, keep2 = self.numbers["keep"], self.numbers["keep2"]
             rate *= np.sqrt(1 - keep2**self.done) / (1 - keep**self.done)
-        for i, (lr, decay) in enumerate(((0.5, 3.0), (2.0, 0.5))):
-            g = updates.gradient(self.w[i], sums[i], scale=1 / self.iter_size, decay=self.decay * decay, l1=self.l1)
+        for i, (lr, decay) in enumerate(MULTIPLIERS):
+            own = {"decay": self.decay * decay, "l1": self.l1, "rule": self.rule}
+            g = updates.gradient(self.w[i], sums[i], scale=1 / self.iter_size, **own)
             self.w[i], self.u[i], self.h[i] = updates.step(
-                self.rule, self.w[i], g, self.h[i], rate=rate * lr, **self.numbers
+                self.rule, self.w[i], g, self.h[i], rate=rate * lr, pull=pulls[i], **self.numbers
             )
 
 

@@ -1,4 +1,4 @@
-"""Tests learning rates: the seven policies against formulas written for the tests, and which settings are refused."""
+"""Tests learning rates: the policies against formulas written for the tests, and which settings are refused."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ FORMULAS = {
     "inv": lambda n: BASE / np.power(1 + GAMMA * n, POWER),
     "multistep": _staircase,
     "poly": lambda n: BASE * math.exp(POWER * math.log((11 - n) / 11)) if n < 11 else 0.0,
+    "cosine": lambda n: BASE * math.cos(math.pi * n / 22) ** 2 if n < 11 else 0.0,
     "sigmoid": lambda n: BASE / 2 * (1 + math.tanh(GAMMA * (n - 4) / 2)),
 }
 
@@ -214,3 +215,19 @@ def test_settings_of_forks_that_do_not_fit(fields, field, said):
     with pytest.raises(SolverError, match=said) as caught:
         check_policy(SolverParameter(**fields))
     assert caught.value.field == field and caught.value.fix
+
+
+def test_cosine_begins_where_the_warm_up_ends_and_ends_at_min_lr():
+    """As in a library of transformers: a line from 0 to the rate, then half a cosine."""
+    param = _param("cosine", warmup_iter=3, max_iter=11, min_lr=0.0625)
+    found = [learning_rate(param, n).rate for n in range(14)]
+    rise = [max(BASE * n / 3, 0.0625) for n in range(3)]
+    fall = [0.0625 + (BASE - 0.0625) * (1 + math.cos(math.pi * n / 8)) / 2 for n in range(9)]
+    assert found == pytest.approx([*rise, *fall, 0.0625, 0.0625], rel=1e-12)
+
+
+def test_cosine_refuses_what_it_cannot_use():
+    with pytest.raises(SolverError, match="max_iter is not positive"):
+        check_policy(_param("cosine", max_iter=0))
+    with pytest.raises(SolverError, match="is above base_lr"):
+        check_policy(_param("cosine", min_lr=0.5))

@@ -35,6 +35,8 @@ def solver_update(
     """
     n = UpdateNumbers(*map(float, numbers))
     given = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.keep, 1 - n.keep, n.keep2, 1 - n.keep2, n.delta)
+    if rule == "adamw":
+        given = (*given, n.pull * lr_mult)
     scalars = tuple(map(param.dtype.type, given))
     arrays = [a.reshape(-1) for a in (param, diff, *histories)]
     parallel(_KERNELS[rule], param.size, *arrays, bool(n.l1), scalars, grain=ELEMENTS)
@@ -122,6 +124,21 @@ def _adam(
         w[i] -= d[i]
 
 
+@kernel
+def _adamw(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, h2: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
+    rate, decay, scale, keep, less, keep2, less2, delta, pull = scalars
+    for i in range(first, last):
+        g = scale * d[i]
+        h[i] = keep * h[i] + less * g
+        h2[i] = keep2 * h2[i] + less2 * (g * g)
+        d[i] = rate * (h[i] / (np.sqrt(h2[i]) + delta))
+        if decay != 0:
+            d[i] += pull * decay * (np.sign(w[i]) if l1 else w[i])
+        w[i] -= d[i]
+
+
 _KERNELS = {
     "sgd": _sgd,
     "nesterov": _nesterov,
@@ -129,6 +146,7 @@ _KERNELS = {
     "rmsprop": _rmsprop,
     "adadelta": _adadelta,
     "adam": _adam,
+    "adamw": _adamw,
 }
 
 

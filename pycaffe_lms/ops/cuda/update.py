@@ -26,14 +26,18 @@ __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b
 __device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ inline float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double times(double a, double b) { return __dmul_rn(a, b); }
-struct Numbers { T rate, decay, scale, keep, less, keep2, less2, delta; bool l1; };
+struct Numbers { T rate, decay, scale, keep, less, keep2, less2, delta, pull; bool l1; };
 __device__ inline Numbers numbers_of(double rate, double decay, double scale, double l1, double keep, double keep2,
-                                     double delta) {
-  return {(T)rate, (T)decay, (T)scale, (T)keep, (T)(1.0 - keep), (T)keep2, (T)(1.0 - keep2), (T)delta, l1 != 0};
+                                     double delta, double pull) {
+  return {(T)rate,  (T)decay,         (T)scale, (T)keep, (T)(1.0 - keep),
+          (T)keep2, (T)(1.0 - keep2), (T)delta, (T)pull, l1 != 0};
+}
+__device__ inline T pulled(const Numbers& n, T w) {
+  const T by = n.l1 ? (T)((w > 0) - (w < 0)) : w;
+  return n.decay == 0 ? (T)0 : times(n.decay, by);
 }
 __device__ inline T gradient(const Numbers& n, T w, T diff) {
-  const T pull = n.l1 ? (T)((w > 0) - (w < 0)) : w;
-  return fused(n.scale, diff, n.decay == 0 ? (T)0 : times(n.decay, pull));
+  return fused(n.scale, diff, pulled(n, w));
 }
 """
 
@@ -59,6 +63,10 @@ _RULES = {
       h = fused(n.keep, h, times(n.less, g));
       h2 = fused(n.keep2, h2, times(n.less2, times(g, g)));
       return times(n.rate, h / (sqrt(h2) + n.delta));""",
+    "adamw": """
+      h = fused(n.keep, h, times(n.less, g));
+      h2 = fused(n.keep2, h2, times(n.less2, times(g, g)));
+      return fused(n.pull, pulled(n, w), times(n.rate, h / (sqrt(h2) + n.delta)));""",
 }
 
 
@@ -69,7 +77,7 @@ def step_source(rule: str) -> str:
     """
     return f"""{_ARITHMETIC}
 __device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
-  const T g = gradient(n, w, diff);
+  const T g = {"times(n.scale, diff)" if rule == "adamw" else "gradient(n, w, diff)"};
   {_RULES[rule]}
 }}
 """
@@ -81,7 +89,7 @@ def numbers_source(numbers: str, lr_mult: str, decay_mult: str) -> str:
     at = {name: f"{numbers}[{names.index(name)}]" for name in names}
     return (
         f"numbers_of({at['rate']} * {lr_mult}, {at['decay']} * {decay_mult}, {at['scale']}, {at['l1']}, {at['keep']}, "
-        f"{at['keep2']}, {at['delta']})"
+        f"{at['keep2']}, {at['delta']}, {at['pull']} * {lr_mult})"
     )
 
 

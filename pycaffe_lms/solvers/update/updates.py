@@ -212,6 +212,7 @@ class Updates:
             keep,
             keep2,
             delta,
+            rate,
         )
         memory.ask(Ask.OVERWRITE_CPU)
         memory.host_array((_NUMBERS,), np.float64)[...] = numbers
