@@ -22,7 +22,7 @@ from .shape import concat, crop, eltwise, filter, interp, permute, reduction, re
 
 # detection
 from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
-from .detection import roi_align, roi_pooling, yolo_loss, yolo_output
+from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_output
 
 # loss
 from .loss import accuracy, ctc_decoder, ctc_loss, distance_loss, log_loss, margin_loss

@@ -723,6 +723,33 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (a - b)^2 / (2 N), N = items of the batch."""
+    def EvalDetection(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 7,
+        num_class: Int = 20,
+        num_object: Int = 2,
+        threshold: Float = 0.5,
+        sqrt: bool = True,
+        constriant: bool = True,
+        score_type: Literal["OBJ", "PROB", "MULTIPLY"] | Int = "MULTIPLY",
+        nms: Float = -1,
+        biases: Floats = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        eval_detection_param: Fields | pb.EvalDetectionParameter = ...,
+    ) -> Made:
+        r"""Which detections of YOLO, version 2, are right, as numbers of which mean average precision is made."""
     def Exp(
         self,
         *bottoms: Top,
@@ -2064,6 +2091,7 @@ class ParameterTypes:
     ELU: type[pb.ELUParameter]
     Eltwise: type[pb.EltwiseParameter]
     Embed: type[pb.EmbedParameter]
+    EvalDetection: type[pb.EvalDetectionParameter]
     Exp: type[pb.ExpParameter]
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]

@@ -27,7 +27,13 @@ FORK_MESSAGES = {
     *("ROIPoolingParameter", "SmoothL1LossParameter", "ReLU6Parameter", "BNParameter", "PriorBoxParameter"),
     *("ReorgParameter", "PSROIPoolingParameter", "MultiBoxLossParameter", "DetectionOutputParameter"),
     *("BoxAnnotatorOHEMParameter", "ProposalParameter", "ROIAlignParameter", "PSROIAlignParameter"),
-    *("YoloDetectionOutputParameter", "Yolov3DetectionOutputParameter", "RegionLossParameter", "Yolov3Parameter"),
+    *(
+        "EvalDetectionParameter",
+        "YoloDetectionOutputParameter",
+        "Yolov3DetectionOutputParameter",
+        "RegionLossParameter",
+        "Yolov3Parameter",
+    ),
     *("DetectionEvaluateParameter", "NonMaximumSuppressionParameter", "SaveOutputParameter"),
     *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
     *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),
@@ -37,7 +43,7 @@ FORK_MESSAGES = {
 }
 FORK_NUMBERS = {
     "BlobProto": {10, 11, 12, 13},
-    "LayerParameter": {164, 200, 201, 202, 203, 204, 205, 206, 601, 602, 603, 100000, 8266711, 8266712},
+    "LayerParameter": {164, 200, 201, 202, 203, 204, 205, 206, 301, 601, 602, 603, 100000, 8266711, 8266712},
     "BatchNormParameter": {5, 6, 7},
     "TransformationParameter": {8, 9, 10, 11, 12, 13, 14},
 }

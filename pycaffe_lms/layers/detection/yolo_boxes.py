@@ -11,7 +11,17 @@ from ...arrays import HostArray
 from ..base import Layer, Shape, Shapes
 from .boxes import suppress
 
-__all__ = ["anchors_of", "by_anchor", "check_map", "corners", "overlaps", "places", "remaining", "sigmoid"]
+__all__ = [
+    "anchors_of",
+    "by_anchor",
+    "check_map",
+    "corners",
+    "objects_of",
+    "overlaps",
+    "places",
+    "remaining",
+    "sigmoid",
+]
 
 
 def anchors_of(layer: Layer, biases: HostArray, number: int) -> HostArray:
@@ -35,6 +45,13 @@ def check_map(layer: Layer, bottom_shapes: Shapes, bottom: int, anchors: int, cl
             fix=f"give a feature map (N, {anchors * each}, H, W), or check the numbers of anchors and classes",
         )
     return shape
+
+
+def objects_of(rows: HostArray, images: int) -> list[HostArray]:
+    """Return (T, 5) rows of class from 0, x, y, width, height for each image, from AnnotatedData's (1, 1, G, 8)."""
+    rows = rows.reshape(-1, 8)
+    boxes = np.column_stack([rows[:, 1] - 1, (rows[:, 3:5] + rows[:, 5:7]) / 2, rows[:, 5:7] - rows[:, 3:5]])
+    return [boxes[rows[:, 0].astype(np.int64) == n] for n in range(images)]
 
 
 def by_anchor(x: HostArray, anchors: int) -> HostArray:

@@ -11,7 +11,7 @@ from ..base import Declaration, Lives, Ops, Pass, Reads, Runs, Shapes, count, ex
 from ..loss.base import LossLayer
 from ..registry import register_layer
 from .detection_output import for_images
-from .yolo_boxes import anchors_of, by_anchor, check_map, overlaps, places, sigmoid
+from .yolo_boxes import anchors_of, by_anchor, check_map, objects_of, overlaps, places, sigmoid
 
 
 class _YoloLoss(LossLayer):
@@ -72,9 +72,7 @@ class _YoloLoss(LossLayer):
     def _objects(self, values: HostArray, images: int) -> list[HostArray]:
         """Return rows (class, x, y, width, height) of each image. Raises DataError."""
         if values.shape[:2] == (1, 1) and values.shape[3:] == (8,):
-            rows = values.reshape(-1, 8)
-            boxes = np.column_stack([rows[:, 1] - 1, (rows[:, 3:5] + rows[:, 5:7]) / 2, rows[:, 5:7] - rows[:, 3:5]])
-            found = [boxes[rows[:, 0].astype(np.int64) == n] for n in range(images)]
+            found = objects_of(values, images)
         else:
             lists = values.reshape(images, count(values.shape, 1) // 5, 5)
             found = [each[: np.append(each[:, 3] != 0, False).argmin()] for each in lists]
