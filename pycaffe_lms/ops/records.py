@@ -231,3 +231,24 @@ class LabelRows(NamedTuple):
     steps: int
     step: int
     item: int
+
+
+class Triplets(NamedTuple):
+    """The bottoms of a triplet loss: rows that belong together, rows that do not, a weight of each or None (1)."""
+
+    anchor: AnyArray
+    positive: AnyArray
+    negative: AnyArray
+    weight: AnyArray | None
+
+
+class Displacements(NamedTuple):
+    """Describe which places of two maps are compared, see `ops/cpu/conv/correlation.py`; differ: by |a - b|."""
+
+    pad: int
+    window: int
+    reach: int
+    step: int
+    stride: int
+    across: int
+    differ: bool

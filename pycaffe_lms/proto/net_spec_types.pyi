@@ -412,6 +412,31 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
+    def Correlation(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pad: Int = 0,
+        kernel_size: Int = ...,
+        max_displacement: Int = ...,
+        stride_1: Int = 1,
+        stride_2: Int = 1,
+        do_abs: bool = False,
+        correlation_type: Literal["MULTIPLY", "SUBTRACT"] | Int = "MULTIPLY",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        correlation_param: Fields | pb.CorrelationParameter = ...,
+    ) -> Made:
+        r"""Compare a with b at places around: y = the mean of a * b over channels and a window, for each displacement."""
     def Crop(
         self,
         *bottoms: Top,
@@ -2008,6 +2033,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile."""
+    def TripletLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        margin: Float = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        triplet_loss_param: Fields | pb.TripletLossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of w max(margin + |a - p|^2 - |a - n|^2, 0) / (2 N): a shall be nearer to p than to n."""
     def Upsample(
         self,
         *bottoms: Top,
@@ -2081,6 +2125,7 @@ class ParameterTypes:
     ContinuationIndicator: type[pb.ContinuationIndicatorParameter]
     ContrastiveLoss: type[pb.ContrastiveLossParameter]
     Convolution: type[pb.ConvolutionParameter]
+    Correlation: type[pb.CorrelationParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
@@ -2150,6 +2195,7 @@ class ParameterTypes:
     Threshold: type[pb.ThresholdParameter]
     Tile: type[pb.TileParameter]
     Transformation: type[pb.TransformationParameter]
+    TripletLoss: type[pb.TripletLossParameter]
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]

@@ -1,4 +1,4 @@
-"""Losses with a margin: HingeLoss and ContrastiveLoss."""
+"""Losses with a margin: HingeLoss, ContrastiveLoss and TripletLoss."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ops.records import Contrast
+from ...ops.records import Contrast, Triplets
 from ...proto import caffe_pb2
-from ..base import AnyArray, Ops, Pass, Shapes, count, exactly
+from ..base import AnyArray, Ops, Pass, Shapes, between, count, exactly
 from ..registry import register_layer
 from .base import LossLayer, OneLabelLossLayer
 
@@ -87,3 +87,53 @@ class ContrastiveLossLayer(LossLayer):
             if dx is not None:
                 arrays = (*io.bottom, io.top_diff[0], io.scratch["distance"], dx)
                 io.ops.contrastive_loss.backward(*arrays, sign / self.items, self.contrast)
+
+
+@register_layer("TripletLoss")
+class TripletLossLayer(LossLayer):
+    """loss = sum of w max(margin + |a - p|^2 - |a - n|^2, 0) / (2 N): a shall be nearer to p than to n.
+
+    triplet_loss_param.margin: default 1. Bottoms 0 to 2: a (anchor), p (positive) and n (negative), N items of equally
+    many elements each. Bottom 3, if given: w, N weights, no gradient; without it w is 1. Top 0: the loss, no axes.
+    Backward reads all bottoms; where the maximum is above 0: da = w (n - p), dp = w (p - a), dn = w (a - n), each times
+    loss weight / N, else 0.
+    Raises: ShapeError for bottoms that do not fit each other.
+    Source: happynear/caffe-windows, src/caffe/layers/triplet_loss_layer.cpp; lchia/caffe-triplet has weights. Forks
+    whose layer takes one bottom, or a bottom of indices, mean other losses.
+    """
+
+    declares = replace(
+        LossLayer.declares, bottoms=between(3, 4), no_backward=frozenset({3}), ignores_force_backward=frozenset({3})
+    )
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        items = self.check_batch(bottom_shapes)
+        size = count(bottom_shapes[0], 1)
+        for i, shape in enumerate(bottom_shapes):
+            wanted = size if i < 3 else 1
+            if not shape or shape[0] != items or count(shape, 1) != wanted:
+                raise self.shape_error(
+                    f"has shape {tuple(shape)}, which is not {items} items of {wanted} elements",
+                    bottom=i,
+                    fix="give three bottoms of one shape, and perhaps one of N weights",
+                )
+        self.items, self.size = max(1, items), (items, size)
+        return [()]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.loss_scratch()
+        self.scratch("gap", self.size[:1], dtype=np.float64, lives=self.saved_if_needed)
+
+    def _bottoms(self, io: Pass) -> Triplets:
+        a, p, n, *weight = io.bottom
+        return Triplets(a, p, n, weight[0] if weight else None)
+
+    def forward(self, io: Pass) -> None:
+        arrays = self._bottoms(io), io.top[0], io.scratch["gap"], io.scratch["work"]
+        io.ops.triplet_loss.forward(*arrays, self.param.triplet_loss_param.margin, 0.5 / self.items, *self.size)
+
+    def backward(self, io: Pass) -> None:
+        for which, dx in enumerate(io.bottom_diff[:3]):
+            if dx is not None:
+                arrays = self._bottoms(io), io.top_diff[0], io.scratch["gap"], dx
+                io.ops.triplet_loss.backward(*arrays, which, 1 / self.items, *self.size)
