@@ -32,6 +32,8 @@ pip install 'pycaffe-lms[onnx]'
 pycaffe-lms export_onnx deploy.prototxt -weights net.caffemodel -o net.onnx
 ```
 
+[Leaving Caffe](leaving_caffe.md) has the command of every Caffe model of OpenCV's lists.
+
 Add `-check` to run [onnxruntime](https://onnxruntime.ai) (`pip install onnxruntime`) beside the net on random
 inputs, and `-check_on FILES` to do so on your pictures or `.npy` files too:
 

@@ -13,6 +13,7 @@ from .site import Precision, Site, converts
 _FAMILY = "vision"
 _FAR = 2.0**20  # as in ops/cpu/pooling/roi.py
 _LEAST = float(np.finfo(np.float32).min)
+_BEHIND = 1 << 40  # above all numbers of image and class
 
 
 @converts(
@@ -115,20 +116,24 @@ def detection_output(site: Site) -> str:
         scores = site.reshape(scores, (-1, 1, _priors(site)))
     else:
         boxes = site.reshape(boxes, (-1, _priors(site), 4))
-    found = _suppressed(site, boxes, scores)  # (K, 3)
+    # A row for nothing comes behind the K rows found: OpenCV 5.0.0 crashes where a size is 0.
+    found = site.op("Concat", _suppressed(site, boxes, scores), site.const([[0, 0, 0]]), axis=0)  # (K + 1, 3)
     first, second, place = (site.squeeze(_columns(site, found, i, i + 1), [1]) for i in range(3))
-    score = site.op("GatherND", scores, found)
+    number = _size(site, found, 0)
+    every = site.op("Range", site.const(0), number, site.const(1))
+    nothing = site.op("Equal", every, site.op("Sub", number, site.const(1)))
+    score = site.op("Where", nothing, site.number(_LEAST), site.op("GatherND", scores, found))
     corners = site.op("GatherND", boxes, site.op("Concat", *(site.unsqueeze(v, [1]) for v in (first, place)), axis=1))
     if layer.locations > 1:
         many = site.const(len(classes))
         first, second = site.op("Div", first, many), site.op("Mod", first, many)
     images = _size(site, site.x, 0)
-    order = _order(site, first, second, score, images)
+    order = _order(site, first, second, score, images, nothing)
     label = site.op("Gather", site.const(classes, site.dtype), second)
     parts = [site.unsqueeze(v, [1]) for v in (site.cast(first, site.dtype), label, score)]
     rows = site.op("Gather", site.op("Concat", *parts, corners, axis=1), order, axis=0)
     site.open(0, 2)
-    return site.reshape(site.op("Concat", rows, _nothing(site, order, images), axis=0), (1, 1, -1, 7))
+    return site.reshape(_shown(site, rows, images), (1, 1, -1, 7))
 
 
 def _priors(site: Site) -> int:
@@ -191,31 +196,39 @@ def _suppressed(site: Site, boxes: str, scores: str) -> str:
         boxes = site.op("Concat", low, site.op("Max", low, high), axis=-1)
     boxes, scores = (site.cast(x, np.float32) if site.dtype != np.float32 else x for x in (boxes, scores))
     most = site.const([0 if layer.top_k == 0 else n])
-    limits = (site.const([v], np.float32) for v in (min(options.nms_threshold, 1), layer.least))
-    return site.op("NonMaxSuppression", boxes, scores, most, *limits)
+    limits = [min(options.nms_threshold, 1)]
+    if site.param.detection_output_param.HasField("confidence_threshold") or 0 < layer.top_k < n:
+        limits.append(layer.least)
+    return site.op("NonMaxSuppression", boxes, scores, most, *(site.const([v], np.float32) for v in limits))
 
 
-def _order(site: Site, image: str, label: str, score: str, images: str) -> str:
-    """Write the places of the keep_top_k best rows of each image, in the order of image, class and score."""
+def _order(site: Site, image: str, label: str, score: str, images: str, nothing: str) -> str:
+    """Write the places of the keep_top_k best rows of each image, in the order of image, class and score; the row for
+    nothing is the last."""
     keep, count = site.param.detection_output_param.keep_top_k, site.op("Shape", score)
     order = site.ops("TopK", score, count, outputs=2, axis=0)[1]
     if keep > -1:
         mine = site.op("OneHot", site.op("Gather", image, order), images, site.const([0, 1], site.dtype), axis=-1)
         before = site.op("Mul", mine, site.op("CumSum", mine, site.const(0), exclusive=1))
         rank = site.reduce("ReduceSum", before, [1], keep=False)
-        kept = site.cast(site.op("Less", rank, site.number(keep)), site.dtype)
+        best = site.cast(site.op("Less", rank, site.number(keep)), site.dtype)
+        kept = site.op("Max", best, site.op("Gather", site.cast(nothing, site.dtype), order))
         many = site.cast(site.reduce("ReduceSum", kept, [0], keep=True), np.int64)
         order = site.op("Gather", order, site.ops("TopK", kept, many, outputs=2, axis=0)[1])
     group = site.op("Add", site.op("Mul", image, site.const(site.layer.classes)), label)
+    group = site.op("Add", group, site.op("Mul", site.cast(nothing, np.int64), site.const(_BEHIND)))
     group = site.op("Gather", group, order)
     return site.op("Gather", order, site.ops("TopK", group, site.op("Shape", group), outputs=2, axis=0, largest=0)[1])
 
 
-def _nothing(site: Site, order: str, images: str) -> str:
-    """Write the rows that stand for no detection: (image, -1, ...), one for each image, or none if there are others."""
+def _shown(site: Site, rows: str, images: str) -> str:
+    """Write the rows without the last, that for nothing; if there are none, (image, -1, ...) for each image."""
     numbers = site.op("Range", site.const(0), images, site.const(1))
     numbers = site.unsqueeze(site.cast(numbers, site.dtype), [1])
     shape = site.op("Concat", site.unsqueeze(images, [0]), site.const([6]), axis=0)
-    rows = site.op("Concat", numbers, site.op("Expand", site.number(-1), shape), axis=1)
-    empty = site.cast(site.op("Equal", site.op("Shape", order), site.const([0])), np.int64)
-    return site.op("Slice", rows, site.const([0]), site.op("Mul", empty, images), site.const([0]))
+    default = site.op("Concat", numbers, site.op("Expand", site.number(-1), shape), axis=1)
+    found = site.op("Sub", _size(site, rows, 0), site.const(1))
+    empty = site.cast(site.op("Equal", found, site.const(0)), np.int64)
+    end = site.op("Add", found, site.op("Mul", empty, site.op("Add", images, site.const(1))))
+    ends = (site.unsqueeze(v, [0]) for v in (empty, end))
+    return site.op("Slice", site.op("Concat", rows, default, axis=0), *ends, site.const([0]))
