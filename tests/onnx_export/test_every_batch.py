@@ -24,8 +24,7 @@ REFUSED = {
     "Reshape": "do not fit into",
     "LSTMUnit": "not (1, N, D)",
     **dict.fromkeys(
-        ("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col", "LayerNorm", "RMSNorm",
-        "MatMul"),
+        ("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col", "LayerNorm", "RMSNorm", "MatMul"),
         "depends on the batch size",
     ),
 }
