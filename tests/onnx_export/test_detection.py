@@ -10,6 +10,7 @@ pytest.importorskip("onnxruntime")
 
 from pycaffe_lms.errors import ExportError
 from pycaffe_lms.onnx_export import export_onnx
+from pycaffe_lms.onnx_export.trial import random_inputs
 from tests.layers.test_detection_output import OPENCV, OPTIONS, inputs
 
 from .harness import Exported, agree, net_of, one_layer
@@ -75,3 +76,20 @@ def test_eta_is_refused_where_it_matters(tmp_path):
     blobs = inputs(1, 16, 3)
     with pytest.raises(ExportError, match="has eta below 1"):
         export_onnx(head("num_classes: 3 nms_param { nms_threshold: 0.6 eta: 0.9 }", blobs), tmp_path / "a.onnx")
+
+
+def test_the_number_of_regions_stays_open_where_they_are_the_first_input(tmp_path):
+    text = layer("r", "Input", "", "rois", "input_param { shape { dim: 9 dim: 5 } }")
+    text += layer("m", "Input", "", "map", "input_param { shape { dim: 1 dim: 8 dim: 7 dim: 6 } }")
+    pooling = "psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }"
+    text += layer("p", "PSROIPooling", "map rois", "p", pooling)
+    text += layer(
+        "q", "ROIPooling", "map rois", "q", "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"
+    )
+    net = net_of(text)
+    exported = Exported(net, tmp_path, dynamic_batch=True)
+    assert exported.shape("rois") == ["batch", 5] and exported.shape("map") == [1, 8, 7, 6]
+    for n in (9, 1, 14):
+        net.blobs["rois"].reshape(n, 5)
+        agree(net, exported, random_inputs(net, n))
+        assert net.blobs["p"].shape[0] == n and net.blobs["p"].data.any()
