@@ -68,6 +68,7 @@ class Executor:
         self._arrays: dict[tuple[int, Shape, int, int], AnyArray] = {}
         self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: step, addresses, arrays
         self._branch = Branch(device)
+        self._some_wait = any(node.waiting is not None for node in graph.nodes)
         self._copies: dict[int, list[Copies | ParamCopies]] = {}  # by id of the node, inner ones first
         for node in graph.everyone():
             copies = [made for made in (ParamCopies(graph, node), Copies(graph, node)) if made]
@@ -78,9 +79,8 @@ class Executor:
         """Run one forward or backward of one layer. Errors get the layer's name, type and line."""
         node = node_of(self.graph, step)
         try:
-            for each in (node, *(self.graph.nodes[m] for m in node.members)):
-                if each.waiting is not None:
-                    raise each.waiting.error
+            if self._some_wait:
+                self._refuse_waiting(node)
             self.ask(step.step)
             on_host = step.step.host or self.device.is_host
             if step.look:
@@ -96,6 +96,12 @@ class Executor:
         except ShapesChanged as change:
             change.node = node.origin
             raise
+
+    def _refuse_waiting(self, node: Node) -> None:
+        """Raise the error for which a layer, or one of a group, is waiting, see `Graph.infer_shapes`."""
+        for each in (node, *(self.graph.nodes[m] for m in node.members)):
+            if each.waiting is not None:
+                raise each.waiting.error
 
     def _run_pass(self, node: Node, step: LayerStep, io: Pass) -> None:
         """Queue a layer's pass, on copies of arrays that the layer expects in another memory order or type."""
