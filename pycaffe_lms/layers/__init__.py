@@ -9,7 +9,7 @@ from .conv import convolution, correlation, deconvolution, embed, im2col, inner_
 from .norm import batch_norm, layer_norm, lrn, normalize, scale
 
 # pooling
-from .pooling import pooling, upsample
+from .pooling import pooling, spatial_transformer, upsample
 
 # activation
 from .activation import dropout, gated, pointwise, relu, softmax

@@ -31,7 +31,7 @@ FAMILIES = (
     *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),
     *(
         f"pooling.{n}"
-        for n in ("pooling", "pooling_last", "pooling_nd", "roi", "roi_align", "stochastic_pool", "upsample")
+        for n in ("affine_sample", "pooling", "pooling_last", "pooling_nd", "roi", "roi_align", "stochastic_pool", "upsample")
     ),
     *(
         f"shape.{n}"

@@ -252,3 +252,7 @@ class Displacements(NamedTuple):
     stride: int
     across: int
     differ: bool
+
+
+SAMPLE_PARTS = 32  # blocks that add up the gradient of one item's affine transformation
+Affinity = tuple[float, ...]  # the six numbers of an affine transformation, NaN where each item has its own

@@ -224,26 +224,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
-    def BoxAnnotatorOHEM(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        roi_per_img: Int = ...,
-        ignore_label: Int = -1,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        box_annotator_ohem_param: Fields | pb.BoxAnnotatorOHEMParameter = ...,
-    ) -> Made:
-        r"""The labels and weights of the roi_per_img regions of each image that have the largest losses; ignore_label and 0 for all others."""
     def CTCGreedyDecoder(
         self,
         *bottoms: Top,
@@ -768,33 +748,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (a - b)^2 / (2 N), N = items of the batch."""
-    def EvalDetection(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        side: Int = 7,
-        num_class: Int = 20,
-        num_object: Int = 2,
-        threshold: Float = 0.5,
-        sqrt: bool = True,
-        constriant: bool = True,
-        score_type: Literal["OBJ", "PROB", "MULTIPLY"] | Int = "MULTIPLY",
-        nms: Float = -1,
-        biases: Floats = ...,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        eval_detection_param: Fields | pb.EvalDetectionParameter = ...,
-    ) -> Made:
-        r"""Which detections of YOLO, version 2, are right, as numbers of which mean average precision is made."""
     def Exp(
         self,
         *bottoms: Top,
@@ -853,45 +806,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
-    def GELU(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        approximate: Literal["NONE", "TANH"] | Int = "NONE",
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        gelu_param: Fields | pb.GELUParameter = ...,
-    ) -> Made:
-        r"""y = x * Phi(x), where Phi is the normal distribution's share below x; with gelu_param.approximate TANH y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
-    def GatedUnit(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        activation: Literal["SILU", "GELU", "GELU_TANH", "SIGMOID"] | Int = "SILU",
-        axis: Int = -1,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        gated_unit_param: Fields | pb.GatedUnitParameter = ...,
-    ) -> Made:
-        r"""y = activation(gate) * value, in one pass; gated_unit_param.activation: SILU (the default, as in SwiGLU), GELU or GELU_TANH (GEGLU), or SIGMOID."""
     def HDF5Data(
         self,
         *bottoms: Top,
@@ -1139,7 +1053,6 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
@@ -1227,28 +1140,6 @@ class LayerTypes:
         labelsequence_accuracy_param: Fields | pb.LabelsequenceAccuracyParameter = ...,
     ) -> Made:
         r"""Share of the N sequences whose best path reads as exactly their labels."""
-    def LayerNorm(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        axis: Int = -1,
-        eps: Float = 1e-05,
-        affine: bool = True,
-        bias_term: bool = True,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        layer_norm_param: Fields | pb.LayerNormParameter = ...,
-    ) -> Made:
-        r"""y = (x - mean) / sqrt(variance + eps) * s + b; mean and variance (the biased one) of each item's values from layer_norm_param.axis (default -1) on."""
     def Log(
         self,
         *bottoms: Top,
@@ -1291,26 +1182,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / (std + eps), or x - mean without normalize_variance (default true); std is the biased one."""
-    def MatMul(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        matmul_param: Fields | pb.MatMulParameter = ...,
-    ) -> Made:
-        r"""y = a b, products of the matrices in the last two axes; the axes before them broadcast as in numpy.matmul."""
     def MemoryData(
         self,
         *bottoms: Top,
@@ -1478,28 +1349,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared)."""
-    def PSROIAlign(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        spatial_scale: Float = 1,
-        output_dim: Int = ...,
-        group_size: Int = ...,
-        sample_num: Int = ...,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        psroi_align_param: Fields | pb.PSROIAlignParameter = ...,
-    ) -> Made:
-        r"""y = the average of samples in each of the g x g cells of each region, over channels that belong to the cell."""
     def PSROIPooling(
         self,
         *bottoms: Top,
@@ -1646,32 +1495,6 @@ class LayerTypes:
         prior_box_param: Fields | pb.PriorBoxParameter = ...,
     ) -> Made:
         r"""Boxes around every position of a feature map, as fractions of the picture: constants, computed once."""
-    def Proposal(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        feat_stride: Int = 16,
-        base_size: Int = 16,
-        min_size: Int = 16,
-        ratio: Floats = ...,
-        scale: Floats = ...,
-        pre_nms_topn: Int = 6000,
-        post_nms_topn: Int = 300,
-        nms_thresh: Float = 0.7,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        proposal_param: Fields | pb.ProposalParameter = ...,
-    ) -> Made:
-        r"""The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap."""
     def Python(
         self,
         *bottoms: Top,
@@ -1694,27 +1517,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Runs the user's class python_param.layer of module python_param.module, with python_param.param_str."""
-    def RMSNorm(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        axis: Int = -1,
-        eps: Float = 1e-05,
-        affine: bool = True,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        rms_norm_param: Fields | pb.RMSNormParameter = ...,
-    ) -> Made:
-        r"""y = x / sqrt(mean of x^2 + eps) * s, the mean over each item's values from rms_norm_param.axis (default -1) on."""
     def RNN(
         self,
         *bottoms: Top,
@@ -1738,29 +1540,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o)."""
-    def ROIAlign(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        pooled_h: Int = 0,
-        pooled_w: Int = 0,
-        spatial_scale: Float = 1,
-        sampling_ratio: Int = -1,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        roi_align_param: Fields | pb.ROIAlignParameter = ...,
-        roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
-    ) -> Made:
-        r"""y = the average of samples in each of the cells of each region, interpolated between pixels."""
     def ROIPooling(
         self,
         *bottoms: Top,
@@ -1769,7 +1548,6 @@ class LayerTypes:
         pooled_h: Int = 0,
         pooled_w: Int = 0,
         spatial_scale: Float = 1,
-        pad_ratio: Float = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1844,42 +1622,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = coeff * the sum of f(x) over all axes from reduction_param.axis (default 0) on."""
-    def RegionLoss(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        side: Int = 13,
-        num_class: Int = 20,
-        bias_match: Int = 1,
-        coords: Int = 4,
-        num: Int = 5,
-        softmax: Int = 1,
-        jitter: Float = 0.2,
-        rescore: Int = 1,
-        object_scale: Float = 1,
-        class_scale: Float = 1,
-        noobject_scale: Float = 0.5,
-        coord_scale: Float = 5,
-        absolute: Int = 1,
-        thresh: Float = 0.2,
-        random: Int = 1,
-        biases: Floats = ...,
-        softmax_tree: str = ...,
-        class_map: str = ...,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        region_loss_param: Fields | pb.RegionLossParameter = ...,
-    ) -> Made:
-        r"""What YOLO, version 2, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
     def Reorg(
         self,
         *bottoms: Top,
@@ -2098,31 +1840,11 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
-        r"""loss = sum of outside * f(inside * (a - b)) / Z."""
-    def SmoothL1LossOHEM(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        loss_param: Fields | pb.LossParameter = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
-    ) -> Made:
-        r"""loss = sum of f(inside * (a - b)) / Z: SmoothL1Loss, with VALID as the default of loss_param.normalization."""
+        r"""loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch."""
     def Softmax(
         self,
         *bottoms: Top,
@@ -2170,11 +1892,22 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
-    def SoftmaxWithLossOHEM(
+    def SpatialTransformer(
         self,
         *bottoms: Top,
         ntop: Int = 1,
         in_place: bool = False,
+        transform_type: str = "affine",
+        sampler_type: str = "bilinear",
+        output_H: Int = ...,
+        output_W: Int = ...,
+        to_compute_dU: bool = True,
+        theta_1_1: Float = ...,
+        theta_1_2: Float = ...,
+        theta_1_3: Float = ...,
+        theta_2_1: Float = ...,
+        theta_2_2: Float = ...,
+        theta_2_3: Float = ...,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -2183,12 +1916,11 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
-        loss_param: Fields | pb.LossParameter = ...,
-        softmax_param: Fields | pb.SoftmaxParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        st_param: Fields | pb.SpatialTransformerParameter = ...,
     ) -> Made:
-        r"""SoftmaxWithLoss by another name: with top 2, the loss of each label, by which BoxAnnotatorOHEM chooses."""
+        r"""y = x at the places to which an affine transformation takes a grid, bilinearly, with zeros around x."""
     def Split(
         self,
         *bottoms: Top,
@@ -2360,96 +2092,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size * fg_fraction) foreground windows."""
-    def YoloDetectionOutput(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        side: Int = 13,
-        num_classes: Int = 20,
-        num_box: Int = 5,
-        coords: Int = 4,
-        confidence_threshold: Float = 0.01,
-        nms_threshold: Float = 0.45,
-        biases: Floats = ...,
-        label_map_file: str = ...,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        yolo_detection_output_param: Fields | pb.YoloDetectionOutputParameter = ...,
-    ) -> Made:
-        r"""Detections of YOLO, version 2: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
-    def Yolov3(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        side: Int = 13,
-        num_class: Int = 20,
-        num: Int = 5,
-        object_scale: Float = 1,
-        class_scale: Float = 1,
-        noobject_scale: Float = 0.5,
-        coord_scale: Float = 5,
-        thresh: Float = 0.2,
-        anchors_scale: Int = 32,
-        biases: Floats = ...,
-        mask: Ints = ...,
-        use_logic_gradient: bool = False,
-        use_focal_loss: bool = False,
-        iou_loss: Literal["IOU", "GIOU", "MSE", "DIOU", "CIOU"] | Int = "MSE",
-        iou_normalizer: Float = 0.25,
-        iou_thresh: Float = 0.5,
-        max_delta: Float = 10,
-        accumulate: bool = True,
-        label_smooth_eps: Float = 0.1,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        yolov3_param: Fields | pb.Yolov3Parameter = ...,
-    ) -> Made:
-        r"""What YOLO, version 3, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
-    def Yolov3DetectionOutput(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        num_classes: Int = 20,
-        num_box: Int = 3,
-        confidence_threshold: Float = 0.01,
-        nms_threshold: Float = 0.45,
-        biases: Floats = ...,
-        anchors_scale: Ints = ...,
-        mask_group_num: Int = 2,
-        mask: Ints = ...,
-        gaussian_box: bool = False,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        yolov3_detection_output_param: Fields | pb.Yolov3DetectionOutputParameter = ...,
-    ) -> Made:
-        r"""Detections of YOLO, version 3: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
 
 class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
@@ -2458,7 +2100,6 @@ class ParameterTypes:
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
-    BoxAnnotatorOHEM: type[pb.BoxAnnotatorOHEMParameter]
     CTCDecoder: type[pb.CTCDecoderParameter]
     CTCLoss: type[pb.CTCLossParameter]
     Clip: type[pb.ClipParameter]
@@ -2477,13 +2118,10 @@ class ParameterTypes:
     ELU: type[pb.ELUParameter]
     Eltwise: type[pb.EltwiseParameter]
     Embed: type[pb.EmbedParameter]
-    EvalDetection: type[pb.EvalDetectionParameter]
     Exp: type[pb.ExpParameter]
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
-    GELU: type[pb.GELUParameter]
-    GatedUnit: type[pb.GatedUnitParameter]
     HDF5Data: type[pb.HDF5DataParameter]
     HDF5Output: type[pb.HDF5OutputParameter]
     HingeLoss: type[pb.HingeLossParameter]
@@ -2495,12 +2133,10 @@ class ParameterTypes:
     LMS: type[pb.LMSParameter]
     LRN: type[pb.LRNParameter]
     LabelsequenceAccuracy: type[pb.LabelsequenceAccuracyParameter]
-    LayerNorm: type[pb.LayerNormParameter]
     Layer: type[pb.LayerParameter]
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
-    MatMul: type[pb.MatMulParameter]
     MemoryData: type[pb.MemoryDataParameter]
     MultiBoxLoss: type[pb.MultiBoxLossParameter]
     Net: type[pb.NetParameter]
@@ -2508,23 +2144,18 @@ class ParameterTypes:
     NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
-    PSROIAlign: type[pb.PSROIAlignParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
     Parameter: type[pb.ParameterParameter]
     Permute: type[pb.PermuteParameter]
     Pooling: type[pb.PoolingParameter]
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
-    Proposal: type[pb.ProposalParameter]
     Python: type[pb.PythonParameter]
-    RMSNorm: type[pb.RMSNormParameter]
-    ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]
     Recurrent: type[pb.RecurrentParameter]
     Reduction: type[pb.ReductionParameter]
-    RegionLoss: type[pb.RegionLossParameter]
     Reorg: type[pb.ReorgParameter]
     Reshape: type[pb.ReshapeParameter]
     Resize: type[pb.ResizeParameter]
@@ -2539,6 +2170,7 @@ class ParameterTypes:
     SmoothL1Loss: type[pb.SmoothL1LossParameter]
     Softmax: type[pb.SoftmaxParameter]
     Solver: type[pb.SolverParameter]
+    SpatialTransformer: type[pb.SpatialTransformerParameter]
     Swish: type[pb.SwishParameter]
     TanH: type[pb.TanHParameter]
     Threshold: type[pb.ThresholdParameter]
@@ -2549,6 +2181,3 @@ class ParameterTypes:
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
     WindowData: type[pb.WindowDataParameter]
-    YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
-    Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]
-    Yolov3: type[pb.Yolov3Parameter]

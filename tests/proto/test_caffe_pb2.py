@@ -38,7 +38,7 @@ FORK_MESSAGES = {
     *("NormalizedBBox", "Annotation", "AnnotationGroup", "AnnotatedDatum", "LabelMapItem", "LabelMap"),
     *("Sampler", "SampleConstraint", "BatchSampler", "EmitConstraint", "AnnotatedDataParameter"),
     *("CTCLossParameter", "CTCDecoderParameter", "LabelsequenceAccuracyParameter", "ContinuationIndicatorParameter"),
-    *("ReverseParameter", "TripletLossParameter", "CorrelationParameter"),
+    *("ReverseParameter", "TripletLossParameter", "CorrelationParameter", "SpatialTransformerParameter"),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
 }
 FORK_NUMBERS = {

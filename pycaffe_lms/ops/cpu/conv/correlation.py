@@ -16,8 +16,8 @@ def correlation_forward(a: HostArray, b: HostArray, y: HostArray, ways: Displace
     """Compute y (N, D, oh, ow) from a and b (N, C, H, W): the mean of a * b, or |a - b|, over channels and a window.
 
     Both maps have `pad` zeros around them. Output (d, p, q) compares the window of a whose corner is at (p, q) * step +
-    reach with that of b which is displaced by (d / across - across / 2, d % across - across / 2) * stride; quotients are
-    rounded down.
+    reach with that of b which is displaced by (d / across - across / 2, d % across - across / 2) * stride; quotients
+    are rounded down.
     """
     parallel(_forward, y.shape[0] * y.shape[1], a, b, y, *ways)
 
