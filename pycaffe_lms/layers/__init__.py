@@ -3,7 +3,7 @@
 # ruff: noqa: F401, I001  (imported to register; in the order of a catalogue)
 
 # convolutions and products
-from .conv import convolution, correlation, deconvolution, embed, im2col, inner_product, matmul
+from .conv import attention, convolution, correlation, deconvolution, embed, im2col, inner_product, matmul
 
 # normalisation
 from .norm import batch_norm, layer_norm, lrn, normalize, scale

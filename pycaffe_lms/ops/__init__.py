@@ -25,7 +25,7 @@ FAMILIES = (
     "update",
     "recurrent",
     *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
-    *(f"conv.{n}" for n in ("columns", "conv", "correlation", "depthwise", "embed", "inner_product", "matmul")),
+    *(f"conv.{n}" for n in ("attention", "columns", "conv", "correlation", "depthwise", "embed", "inner_product", "matmul")),
     *(f"loss.{n}" for n in ("accuracy", "ctc", "ctc_decoder", "euclidean", "log_loss", "margin", "sigmoid_loss")),
     *(f"loss.{n}" for n in ("smooth_l1", "softmax", "triplet")),
     *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),

@@ -109,6 +109,44 @@ class RowMoments(NamedTuple):
     inv_std: AnyArray
 
 
+class QueryKeyValue(NamedTuple):
+    """Queries (items, queries, heads * dim), keys and values (items, keys, kv_heads * dim); or their gradients, each of
+    which may be None."""
+
+    query: AnyArray | None
+    key: AnyArray | None
+    value: AnyArray | None
+
+
+class AttentionShape(NamedTuple):
+    """Describe an attention: its sizes, the factor of products, and which positions see which.
+
+    Head h reads the keys and values of head h // (heads // kv_heads). `window` 0: there is none. Queries are worked on
+    `rows` at a time.
+    """
+
+    items: int
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    dim: int
+    scale: float
+    causal: bool
+    window: int
+    rows: int
+
+    def blocks(self) -> list[tuple[int, int, int, int]]:
+        """Return (first query, end, first key, end) of blocks of queries and the keys that one of them sees."""
+        found = []
+        for first in range(0, self.queries, self.rows):
+            end = min(first + self.rows, self.queries)
+            last_key = min(self.keys, end) if self.causal else self.keys
+            first_key = max(0, first - self.window + 1) if self.window else 0
+            found.append((first, end, min(first_key, last_key), last_key))
+        return found
+
+
 class L2Norm(NamedTuple):
     """Describe a division by sqrt(sum of x^2 + eps): a sum over channels, or over channels and inner if `across`."""
 

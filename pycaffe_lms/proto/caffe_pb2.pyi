@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 04c37a68a1e9f350c81e1e8a5e1215068edef2666c9b40224a27666fc8476487
+# sha256 of proto/caffe.proto: 228d3e8b3e7165c270cb24f445d812393ec272e092422918d489eee0f2698b77
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -535,7 +535,7 @@ class ParamSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., share_mode: _Optional[_Union[ParamSpec.DimCheckMode, str]] = ..., lr_mult: _Optional[float] = ..., decay_mult: _Optional[float] = ...) -> None: ...
 
 class LayerParameter(_message.Message):
-    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "ctc_loss_param", "ctc_decoder_param", "labelsequence_accuracy_param", "continuation_indicator_param", "reverse_param", "triplet_loss_param", "correlation_param", "st_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
+    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param", "layer_norm_param", "rms_norm_param", "gelu_param", "gated_unit_param", "matmul_param", "attention_param")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     BOTTOM_FIELD_NUMBER: _ClassVar[int]
@@ -611,17 +611,15 @@ class LayerParameter(_message.Message):
     BN_PARAM_FIELD_NUMBER: _ClassVar[int]
     REORG_PARAM_FIELD_NUMBER: _ClassVar[int]
     PSROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
-    CTC_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
-    CTC_DECODER_PARAM_FIELD_NUMBER: _ClassVar[int]
-    LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
-    CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _ClassVar[int]
-    REVERSE_PARAM_FIELD_NUMBER: _ClassVar[int]
-    TRIPLET_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
-    CORRELATION_PARAM_FIELD_NUMBER: _ClassVar[int]
-    ST_PARAM_FIELD_NUMBER: _ClassVar[int]
     RELU6_PARAM_FIELD_NUMBER: _ClassVar[int]
     ROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
     SMOOTH_L1_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LAYER_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RMS_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    GELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    GATED_UNIT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MATMUL_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_PARAM_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     bottom: _containers.RepeatedScalarFieldContainer[str]
@@ -697,18 +695,16 @@ class LayerParameter(_message.Message):
     bn_param: BNParameter
     reorg_param: ReorgParameter
     psroi_pooling_param: PSROIPoolingParameter
-    ctc_loss_param: CTCLossParameter
-    ctc_decoder_param: CTCDecoderParameter
-    labelsequence_accuracy_param: LabelsequenceAccuracyParameter
-    continuation_indicator_param: ContinuationIndicatorParameter
-    reverse_param: ReverseParameter
-    triplet_loss_param: TripletLossParameter
-    correlation_param: CorrelationParameter
-    st_param: SpatialTransformerParameter
     relu6_param: ReLU6Parameter
     roi_pooling_param: ROIPoolingParameter
     smooth_l1_loss_param: SmoothL1LossParameter
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., ctc_loss_param: _Optional[_Union[CTCLossParameter, _Mapping]] = ..., ctc_decoder_param: _Optional[_Union[CTCDecoderParameter, _Mapping]] = ..., labelsequence_accuracy_param: _Optional[_Union[LabelsequenceAccuracyParameter, _Mapping]] = ..., continuation_indicator_param: _Optional[_Union[ContinuationIndicatorParameter, _Mapping]] = ..., reverse_param: _Optional[_Union[ReverseParameter, _Mapping]] = ..., triplet_loss_param: _Optional[_Union[TripletLossParameter, _Mapping]] = ..., correlation_param: _Optional[_Union[CorrelationParameter, _Mapping]] = ..., st_param: _Optional[_Union[SpatialTransformerParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
+    layer_norm_param: LayerNormParameter
+    rms_norm_param: RMSNormParameter
+    gelu_param: GELUParameter
+    gated_unit_param: GatedUnitParameter
+    matmul_param: MatMulParameter
+    attention_param: AttentionParameter
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ..., layer_norm_param: _Optional[_Union[LayerNormParameter, _Mapping]] = ..., rms_norm_param: _Optional[_Union[RMSNormParameter, _Mapping]] = ..., gelu_param: _Optional[_Union[GELUParameter, _Mapping]] = ..., gated_unit_param: _Optional[_Union[GatedUnitParameter, _Mapping]] = ..., matmul_param: _Optional[_Union[MatMulParameter, _Mapping]] = ..., attention_param: _Optional[_Union[AttentionParameter, _Mapping]] = ...) -> None: ...
 
 class LMSParameter(_message.Message):
     __slots__ = ("policy",)
@@ -1548,6 +1544,80 @@ class SPPParameter(_message.Message):
     engine: SPPParameter.Engine
     def __init__(self, pyramid_height: _Optional[int] = ..., pool: _Optional[_Union[SPPParameter.PoolMethod, str]] = ..., engine: _Optional[_Union[SPPParameter.Engine, str]] = ...) -> None: ...
 
+class LayerNormParameter(_message.Message):
+    __slots__ = ("axis", "eps", "affine", "bias_term")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    AFFINE_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    eps: float
+    affine: bool
+    bias_term: bool
+    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ..., bias_term: bool = ...) -> None: ...
+
+class RMSNormParameter(_message.Message):
+    __slots__ = ("axis", "eps", "affine")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    AFFINE_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    eps: float
+    affine: bool
+    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ...) -> None: ...
+
+class GELUParameter(_message.Message):
+    __slots__ = ("approximate",)
+    class Approximate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[GELUParameter.Approximate]
+        TANH: _ClassVar[GELUParameter.Approximate]
+    NONE: GELUParameter.Approximate
+    TANH: GELUParameter.Approximate
+    APPROXIMATE_FIELD_NUMBER: _ClassVar[int]
+    approximate: GELUParameter.Approximate
+    def __init__(self, approximate: _Optional[_Union[GELUParameter.Approximate, str]] = ...) -> None: ...
+
+class GatedUnitParameter(_message.Message):
+    __slots__ = ("activation", "axis")
+    class Activation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SILU: _ClassVar[GatedUnitParameter.Activation]
+        GELU: _ClassVar[GatedUnitParameter.Activation]
+        GELU_TANH: _ClassVar[GatedUnitParameter.Activation]
+        SIGMOID: _ClassVar[GatedUnitParameter.Activation]
+    SILU: GatedUnitParameter.Activation
+    GELU: GatedUnitParameter.Activation
+    GELU_TANH: GatedUnitParameter.Activation
+    SIGMOID: GatedUnitParameter.Activation
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    activation: GatedUnitParameter.Activation
+    axis: int
+    def __init__(self, activation: _Optional[_Union[GatedUnitParameter.Activation, str]] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class MatMulParameter(_message.Message):
+    __slots__ = ("transpose_a", "transpose_b")
+    TRANSPOSE_A_FIELD_NUMBER: _ClassVar[int]
+    TRANSPOSE_B_FIELD_NUMBER: _ClassVar[int]
+    transpose_a: bool
+    transpose_b: bool
+    def __init__(self, transpose_a: bool = ..., transpose_b: bool = ...) -> None: ...
+
+class AttentionParameter(_message.Message):
+    __slots__ = ("heads", "kv_heads", "causal", "window", "scale")
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    CAUSAL_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    heads: int
+    kv_heads: int
+    causal: bool
+    window: int
+    scale: float
+    def __init__(self, heads: _Optional[int] = ..., kv_heads: _Optional[int] = ..., causal: bool = ..., window: _Optional[int] = ..., scale: _Optional[float] = ...) -> None: ...
+
 class SwishParameter(_message.Message):
     __slots__ = ("beta",)
     BETA_FIELD_NUMBER: _ClassVar[int]
@@ -2005,110 +2075,6 @@ class PSROIPoolingParameter(_message.Message):
     output_dim: int
     group_size: int
     def __init__(self, spatial_scale: _Optional[float] = ..., output_dim: _Optional[int] = ..., group_size: _Optional[int] = ...) -> None: ...
-
-class CTCLossParameter(_message.Message):
-    __slots__ = ("output_delay", "blank_index", "preprocess_collapse_repeated", "ctc_merge_repeated", "loss_calculation_t", "alphabet_size", "time_step", "blank_label")
-    OUTPUT_DELAY_FIELD_NUMBER: _ClassVar[int]
-    BLANK_INDEX_FIELD_NUMBER: _ClassVar[int]
-    PREPROCESS_COLLAPSE_REPEATED_FIELD_NUMBER: _ClassVar[int]
-    CTC_MERGE_REPEATED_FIELD_NUMBER: _ClassVar[int]
-    LOSS_CALCULATION_T_FIELD_NUMBER: _ClassVar[int]
-    ALPHABET_SIZE_FIELD_NUMBER: _ClassVar[int]
-    TIME_STEP_FIELD_NUMBER: _ClassVar[int]
-    BLANK_LABEL_FIELD_NUMBER: _ClassVar[int]
-    output_delay: int
-    blank_index: int
-    preprocess_collapse_repeated: bool
-    ctc_merge_repeated: bool
-    loss_calculation_t: int
-    alphabet_size: int
-    time_step: int
-    blank_label: int
-    def __init__(self, output_delay: _Optional[int] = ..., blank_index: _Optional[int] = ..., preprocess_collapse_repeated: bool = ..., ctc_merge_repeated: bool = ..., loss_calculation_t: _Optional[int] = ..., alphabet_size: _Optional[int] = ..., time_step: _Optional[int] = ..., blank_label: _Optional[int] = ...) -> None: ...
-
-class CTCDecoderParameter(_message.Message):
-    __slots__ = ("blank_index", "ctc_merge_repeated")
-    BLANK_INDEX_FIELD_NUMBER: _ClassVar[int]
-    CTC_MERGE_REPEATED_FIELD_NUMBER: _ClassVar[int]
-    blank_index: int
-    ctc_merge_repeated: bool
-    def __init__(self, blank_index: _Optional[int] = ..., ctc_merge_repeated: bool = ...) -> None: ...
-
-class LabelsequenceAccuracyParameter(_message.Message):
-    __slots__ = ("blank_label",)
-    BLANK_LABEL_FIELD_NUMBER: _ClassVar[int]
-    blank_label: int
-    def __init__(self, blank_label: _Optional[int] = ...) -> None: ...
-
-class ContinuationIndicatorParameter(_message.Message):
-    __slots__ = ("time_step", "batch_size")
-    TIME_STEP_FIELD_NUMBER: _ClassVar[int]
-    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    time_step: int
-    batch_size: int
-    def __init__(self, time_step: _Optional[int] = ..., batch_size: _Optional[int] = ...) -> None: ...
-
-class ReverseParameter(_message.Message):
-    __slots__ = ("axis",)
-    AXIS_FIELD_NUMBER: _ClassVar[int]
-    axis: int
-    def __init__(self, axis: _Optional[int] = ...) -> None: ...
-
-class TripletLossParameter(_message.Message):
-    __slots__ = ("margin",)
-    MARGIN_FIELD_NUMBER: _ClassVar[int]
-    margin: float
-    def __init__(self, margin: _Optional[float] = ...) -> None: ...
-
-class CorrelationParameter(_message.Message):
-    __slots__ = ("pad", "kernel_size", "max_displacement", "stride_1", "stride_2", "do_abs", "correlation_type")
-    class CorrelationType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        MULTIPLY: _ClassVar[CorrelationParameter.CorrelationType]
-        SUBTRACT: _ClassVar[CorrelationParameter.CorrelationType]
-    MULTIPLY: CorrelationParameter.CorrelationType
-    SUBTRACT: CorrelationParameter.CorrelationType
-    PAD_FIELD_NUMBER: _ClassVar[int]
-    KERNEL_SIZE_FIELD_NUMBER: _ClassVar[int]
-    MAX_DISPLACEMENT_FIELD_NUMBER: _ClassVar[int]
-    STRIDE_1_FIELD_NUMBER: _ClassVar[int]
-    STRIDE_2_FIELD_NUMBER: _ClassVar[int]
-    DO_ABS_FIELD_NUMBER: _ClassVar[int]
-    CORRELATION_TYPE_FIELD_NUMBER: _ClassVar[int]
-    pad: int
-    kernel_size: int
-    max_displacement: int
-    stride_1: int
-    stride_2: int
-    do_abs: bool
-    correlation_type: CorrelationParameter.CorrelationType
-    def __init__(self, pad: _Optional[int] = ..., kernel_size: _Optional[int] = ..., max_displacement: _Optional[int] = ..., stride_1: _Optional[int] = ..., stride_2: _Optional[int] = ..., do_abs: bool = ..., correlation_type: _Optional[_Union[CorrelationParameter.CorrelationType, str]] = ...) -> None: ...
-
-class SpatialTransformerParameter(_message.Message):
-    __slots__ = ("transform_type", "sampler_type", "output_H", "output_W", "to_compute_dU", "theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta_2_3")
-    TRANSFORM_TYPE_FIELD_NUMBER: _ClassVar[int]
-    SAMPLER_TYPE_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_H_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_W_FIELD_NUMBER: _ClassVar[int]
-    TO_COMPUTE_DU_FIELD_NUMBER: _ClassVar[int]
-    THETA_1_1_FIELD_NUMBER: _ClassVar[int]
-    THETA_1_2_FIELD_NUMBER: _ClassVar[int]
-    THETA_1_3_FIELD_NUMBER: _ClassVar[int]
-    THETA_2_1_FIELD_NUMBER: _ClassVar[int]
-    THETA_2_2_FIELD_NUMBER: _ClassVar[int]
-    THETA_2_3_FIELD_NUMBER: _ClassVar[int]
-    transform_type: str
-    sampler_type: str
-    output_H: int
-    output_W: int
-    to_compute_dU: bool
-    theta_1_1: float
-    theta_1_2: float
-    theta_1_3: float
-    theta_2_1: float
-    theta_2_2: float
-    theta_2_3: float
-    def __init__(self, transform_type: _Optional[str] = ..., sampler_type: _Optional[str] = ..., output_H: _Optional[int] = ..., output_W: _Optional[int] = ..., to_compute_dU: bool = ..., theta_1_1: _Optional[float] = ..., theta_1_2: _Optional[float] = ..., theta_1_3: _Optional[float] = ..., theta_2_1: _Optional[float] = ..., theta_2_2: _Optional[float] = ..., theta_2_3: _Optional[float] = ...) -> None: ...
 
 class SmoothL1LossParameter(_message.Message):
     __slots__ = ("sigma",)

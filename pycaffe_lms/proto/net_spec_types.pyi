@@ -100,6 +100,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""The top_k (default 1) largest values of each item, largest first; of equal values the one with the larger index."""
+    def Attention(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        heads: Int = 1,
+        kv_heads: Int = 0,
+        causal: bool = False,
+        window: Int = 0,
+        scale: Float = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        attention_param: Fields | pb.AttentionParameter = ...,
+    ) -> Made:
+        r"""y = softmax(scale * q k') v for each head: each of T queries gets a weighted sum of S values."""
     def Axpy(
         self,
         *bottoms: Top,
@@ -2097,6 +2120,7 @@ class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
     AnnotatedData: type[pb.AnnotatedDataParameter]
     ArgMax: type[pb.ArgMaxParameter]
+    Attention: type[pb.AttentionParameter]
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]

@@ -151,8 +151,12 @@ def gemm_batched(
     c: AnyArray,
     stride_c: int,
     batch: int,
+    leading: tuple[int, int, int] | None = None,
 ) -> None:
-    """Queue `gemm` for `batch` matrices that begin `stride_*` elements apart (0: the same one for all)."""
+    """Queue `gemm` for `batch` matrices that begin `stride_*` elements apart (0: the same one for all).
+
+    leading: elements from one row in memory to the next, of a, b and c; None: rows follow each other.
+    """
     if m == 0 or n == 0 or batch == 0:
         return
     dtype = c.dtype
@@ -161,9 +165,10 @@ def gemm_batched(
     op_a, op_b = (_TRANSPOSE if t else _NO_TRANSPOSE for t in (trans_a, trans_b))
     factors = np.array([alpha, beta], np.float32 if half else dtype)
     alpha_at, beta_at = factors.ctypes.data, factors.ctypes.data + factors.itemsize
-    in_a = a.data.ptr, kind, max(1, m if trans_a else k), stride_a
-    in_b = b.data.ptr, kind, max(1, k if trans_b else n), stride_b
-    out = c.data.ptr, kind, max(1, n), stride_c
+    row_a, row_b, row_c = leading or (m if trans_a else k, k if trans_b else n, n)
+    in_a = a.data.ptr, kind, max(1, row_a), stride_a
+    in_b = b.data.ptr, kind, max(1, row_b), stride_b
+    out = c.data.ptr, kind, max(1, row_c), stride_c
     # cuBLAS is column-major: C' = op(B)' op(A)', so the operands are swapped
     sizes = op_b, op_a, n, m, k
     status = _library().cublasGemmStridedBatchedEx(

@@ -1,0 +1,114 @@
+"""Compute scaled dot-product attention, a block of queries at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....arrays import HostArray
+from ...records import AttentionShape, QueryKeyValue
+
+__all__ = ["attention_backward", "attention_forward"]
+
+
+def attention_forward(
+    inputs: QueryKeyValue, y: HostArray, lse: HostArray, scores: HostArray, shape: AttentionShape
+) -> None:
+    """Compute y (items, queries, heads * dim): sums of values, weighted by softmax(scale * queries keys').
+
+    lse (items, heads, queries) becomes the logarithm of each row's sum of exponentials, infinite where a query sees no
+    key. `scores`: room for heads * rows * keys elements.
+    """
+    q, k, v = _heads(inputs, shape)
+    y = _queries(y, shape)
+    for n in range(shape.items):
+        for block in shape.blocks():
+            first, end, begin, stop = block
+            s = _scores(q[n, :, :, first:end], k[n, :, :, begin:stop], scores, shape, block)
+            best = s.max(axis=-1, keepdims=True, initial=-math.inf)
+            best[np.isinf(best)] = 0  # a query that sees no key
+            np.exp(np.subtract(s, best, out=s), out=s)
+            total = s.sum(axis=-1, keepdims=True)
+            with np.errstate(divide="ignore"):
+                rows = np.where(total == 0, math.inf, best + np.log(total))
+            lse.reshape(*y.shape[:4])[n, :, :, first:end] = rows[..., 0]
+            s /= np.where(total == 0, 1, total)
+            y[n, :, :, first:end] = s @ v[n, :, :, begin:stop]
+
+
+def attention_backward(
+    inputs: QueryKeyValue,
+    dy: HostArray,
+    gradients: QueryKeyValue,
+    lse: HostArray,
+    scores: HostArray,
+    slopes: HostArray,
+    shape: AttentionShape,
+) -> None:
+    """Compute the wanted gradients of queries, keys and values from dy and what `attention_forward` wrote to lse.
+
+    `scores`, `slopes`: room for heads * rows * keys elements each.
+    """
+    q, k, v = _heads(inputs, shape)
+    dy = _queries(dy, shape)
+    dq, dk, dv = _heads(gradients, shape)
+    for gradient in (dk, dv):
+        if gradient is not None:
+            gradient[...] = 0
+    for n in range(shape.items):
+        for block in shape.blocks():
+            first, end, begin, stop = block
+            seen, rows = (
+                (n, slice(None), slice(None), slice(begin, stop)),
+                (n, slice(None), slice(None), slice(first, end)),
+            )
+            p = _scores(q[rows], k[seen], scores, shape, block)
+            np.exp(np.subtract(p, lse.reshape(*dy.shape[:4])[rows][..., None], out=p), out=p)
+            if dv is not None:
+                dv[seen] += (p.swapaxes(-1, -2) @ dy[rows]).sum(axis=1, keepdims=True)
+            if dq is None and dk is None:
+                continue
+            ds = slopes.reshape(-1)[: p.size].reshape(p.shape)
+            np.matmul(dy[rows], v[seen].swapaxes(-1, -2), out=ds)
+            ds -= np.einsum("hgrs,hgrs->hgr", p, ds)[..., None]
+            ds *= p
+            ds *= ds.dtype.type(shape.scale)
+            if dq is not None:
+                dq[rows] = ds @ k[seen]
+            if dk is not None:
+                dk[seen] += (ds.swapaxes(-1, -2) @ q[rows]).sum(axis=1, keepdims=True)
+
+
+def _queries(x: HostArray, shape: AttentionShape) -> HostArray:
+    """Return a view (items, kv_heads, heads of one of them, queries, dim)."""
+    group = shape.heads // shape.kv_heads
+    split = x.reshape(shape.items, shape.queries, shape.kv_heads, group, shape.dim)
+    return split.transpose(0, 2, 3, 1, 4)
+
+
+def _heads(arrays: QueryKeyValue, shape: AttentionShape) -> list[HostArray | None]:
+    """Return views of queries as `_queries` does, of keys and values (items, kv_heads, 1, keys, dim)."""
+    found = [None if arrays.query is None else _queries(arrays.query, shape)]
+    for x in arrays[1:]:
+        split = (shape.items, shape.keys, shape.kv_heads, 1, shape.dim)
+        found.append(None if x is None else x.reshape(split).transpose(0, 2, 3, 1, 4))
+    return found
+
+
+def _scores(
+    q: HostArray, k: HostArray, room: HostArray, shape: AttentionShape, block: tuple[int, int, int, int]
+) -> HostArray:
+    """Return scale * q k' in `room`, -inf where a query does not see a key."""
+    first, end, begin, stop = block
+    size = (*q.shape[:3], stop - begin)
+    s = room.reshape(-1)[: math.prod(size)].reshape(size)
+    np.matmul(q, k.swapaxes(-1, -2), out=s)
+    s *= s.dtype.type(shape.scale)
+    if shape.causal:
+        distance = np.arange(first, end)[:, None] - np.arange(begin, stop)
+        hidden = distance < 0
+        if shape.window:
+            hidden |= distance >= shape.window
+        s[..., hidden] = -math.inf
+    return s
