@@ -18,7 +18,7 @@ from .activation import dropout, gated, pointwise, relu, softmax
 from . import recurrent
 
 # joining, cutting, moving
-from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, split
+from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, rotary, split
 
 # detection
 from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal

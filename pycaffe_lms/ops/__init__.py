@@ -25,19 +25,31 @@ FAMILIES = (
     "update",
     "recurrent",
     *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
-    *(f"conv.{n}" for n in ("attention", "columns", "conv", "correlation", "depthwise", "embed", "inner_product", "matmul")),
+    *(
+        f"conv.{n}"
+        for n in ("attention", "columns", "conv", "correlation", "depthwise", "embed", "inner_product", "matmul")
+    ),
     *(f"loss.{n}" for n in ("accuracy", "ctc", "ctc_decoder", "euclidean", "log_loss", "margin", "sigmoid_loss")),
     *(f"loss.{n}" for n in ("smooth_l1", "softmax", "triplet")),
     *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),
     *(
         f"pooling.{n}"
-        for n in ("affine_sample", "pooling", "pooling_last", "pooling_nd", "roi", "roi_align", "stochastic_pool", "upsample")
+        for n in (
+            "affine_sample",
+            "pooling",
+            "pooling_last",
+            "pooling_nd",
+            "roi",
+            "roi_align",
+            "stochastic_pool",
+            "upsample",
+        )
     ),
     *(
         f"shape.{n}"
         for n in ("argmax", "axpy", "concat", "crop", "eltwise", "filter", "interp", "reduction", "reverse")
     ),
-    *(f"shape.{n}" for n in ("tile", "transpose")),
+    *(f"shape.{n}" for n in ("rotary", "tile", "transpose")),
 )
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums

@@ -147,6 +147,21 @@ class AttentionShape(NamedTuple):
         return found
 
 
+class Rotation(NamedTuple):
+    """Describe turns of pairs of values of arrays (rows, heads, dim), row r at position r % positions.
+
+    The first `turned` values of each head are pairs: neighbours if `interleaved`, else values i and i + turned / 2.
+    """
+
+    rows: int
+    positions: int
+    heads: int
+    dim: int
+    turned: int
+    base: float
+    interleaved: bool
+
+
 class L2Norm(NamedTuple):
     """Describe a division by sqrt(sum of x^2 + eps): a sum over channels, or over channels and inner if `across`."""
 

@@ -247,50 +247,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
-    def CTCGreedyDecoder(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        ctc_decoder_param: Fields | pb.CTCDecoderParameter = ...,
-    ) -> Made:
-        r"""The labels that the class of the highest score at every time step reads as: without blanks, and with ctc_merge_repeated (default) without classes equal to the one before."""
-    def CTCLoss(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        output_delay: Int = 0,
-        blank_index: Int = -1,
-        preprocess_collapse_repeated: bool = False,
-        ctc_merge_repeated: bool = True,
-        loss_calculation_t: Int = 0,
-        alphabet_size: Int = 0,
-        time_step: Int = 0,
-        blank_label: Int = 0,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        ctc_loss_param: Fields | pb.CTCLossParameter = ...,
-    ) -> Made:
-        r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
     def Clip(
         self,
         *bottoms: Top,
@@ -331,26 +287,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = the bottoms one after the other along concat_param.axis (default 1; older name: concat_dim)."""
-    def ContinuationIndicator(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        time_step: Int = 0,
-        batch_size: Int = 0,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        continuation_indicator_param: Fields | pb.ContinuationIndicatorParameter = ...,
-    ) -> Made:
-        r"""Marks for LSTM and RNN where every batch begins its sequences anew: 0 at the first time step, 1 at all others."""
     def ContrastiveLoss(
         self,
         *bottoms: Top,
@@ -435,31 +371,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
-    def Correlation(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        pad: Int = 0,
-        kernel_size: Int = ...,
-        max_displacement: Int = ...,
-        stride_1: Int = 1,
-        stride_2: Int = 1,
-        do_abs: bool = False,
-        correlation_type: Literal["MULTIPLY", "SUBTRACT"] | Int = "MULTIPLY",
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        correlation_param: Fields | pb.CorrelationParameter = ...,
-    ) -> Made:
-        r"""Compare a with b at places around: y = the mean of a * b over channels and a window, for each displacement."""
     def Crop(
         self,
         *bottoms: Top,
@@ -480,24 +391,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x cut to the size of bottom 1 in the axes from crop_param.axis (default 2) on, starting at crop_param.offset."""
-    def CtcLoss(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        ctc_loss_param: Fields | pb.CTCLossParameter = ...,
-    ) -> Made:
-        r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
     def Data(
         self,
         *bottoms: Top,
@@ -829,6 +722,45 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
+    def GELU(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        approximate: Literal["NONE", "TANH"] | Int = "NONE",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        gelu_param: Fields | pb.GELUParameter = ...,
+    ) -> Made:
+        r"""y = x * Phi(x), where Phi is the normal distribution's share below x; with gelu_param.approximate TANH y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
+    def GatedUnit(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        activation: Literal["SILU", "GELU", "GELU_TANH", "SIGMOID"] | Int = "SILU",
+        axis: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        gated_unit_param: Fields | pb.GatedUnitParameter = ...,
+    ) -> Made:
+        r"""y = activation(gate) * value, in one pass; gated_unit_param.activation: SILU (the default, as in SwiGLU), GELU or GELU_TANH (GEGLU), or SIGMOID."""
     def HDF5Data(
         self,
         *bottoms: Top,
@@ -1144,12 +1076,15 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""One LSTM step: c = cont sigmoid(f) c_prev + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
-    def LabelsequenceAccuracy(
+    def LayerNorm(
         self,
         *bottoms: Top,
         ntop: Int = 1,
         in_place: bool = False,
-        blank_label: Int = 0,
+        axis: Int = -1,
+        eps: Float = 1e-05,
+        affine: bool = True,
+        bias_term: bool = True,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1160,9 +1095,9 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        labelsequence_accuracy_param: Fields | pb.LabelsequenceAccuracyParameter = ...,
+        layer_norm_param: Fields | pb.LayerNormParameter = ...,
     ) -> Made:
-        r"""Share of the N sequences whose best path reads as exactly their labels."""
+        r"""y = (x - mean) / sqrt(variance + eps) * s + b; mean and variance (the biased one) of each item's values from layer_norm_param.axis (default -1) on."""
     def Log(
         self,
         *bottoms: Top,
@@ -1205,6 +1140,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / (std + eps), or x - mean without normalize_variance (default true); std is the biased one."""
+    def MatMul(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        matmul_param: Fields | pb.MatMulParameter = ...,
+    ) -> Made:
+        r"""y = a b, products of the matrices in the last two axes; the axes before them broadcast as in numpy.matmul."""
     def MemoryData(
         self,
         *bottoms: Top,
@@ -1540,6 +1495,27 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Runs the user's class python_param.layer of module python_param.module, with python_param.param_str."""
+    def RMSNorm(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        axis: Int = -1,
+        eps: Float = 1e-05,
+        affine: bool = True,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        rms_norm_param: Fields | pb.RMSNormParameter = ...,
+    ) -> Made:
+        r"""y = x / sqrt(mean of x^2 + eps) * s, the mean over each item's values from rms_norm_param.axis (default -1) on."""
     def RNN(
         self,
         *bottoms: Top,
@@ -1686,12 +1662,15 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes [axis, axis + num_axes) of the bottom are replaced by reshape_param.shape (num_axes -1: to the end)."""
-    def Reverse(
+    def RotaryEmbedding(
         self,
         *bottoms: Top,
         ntop: Int = 1,
         in_place: bool = False,
-        axis: Int = 0,
+        heads: Int = 1,
+        rotary_dim: Int = 0,
+        interleaved: bool = False,
+        base: Float = 10000,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1702,9 +1681,9 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        reverse_param: Fields | pb.ReverseParameter = ...,
+        rotary_embedding_param: Fields | pb.RotaryEmbeddingParameter = ...,
     ) -> Made:
-        r"""y has the elements of x in the opposite order along reverse_param.axis (default 0; negative: from the end)."""
+        r"""y: in each head, pair i of the values at position p is turned by the angle p / base ^ (2 i / rotary_dim)."""
     def SPP(
         self,
         *bottoms: Top,
@@ -1915,35 +1894,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
-    def SpatialTransformer(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        transform_type: str = "affine",
-        sampler_type: str = "bilinear",
-        output_H: Int = ...,
-        output_W: Int = ...,
-        to_compute_dU: bool = True,
-        theta_1_1: Float = ...,
-        theta_1_2: Float = ...,
-        theta_1_3: Float = ...,
-        theta_2_1: Float = ...,
-        theta_2_2: Float = ...,
-        theta_2_3: Float = ...,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        st_param: Fields | pb.SpatialTransformerParameter = ...,
-    ) -> Made:
-        r"""y = x at the places to which an affine transformation takes a grid, bilinearly, with zeros around x."""
     def Split(
         self,
         *bottoms: Top,
@@ -2038,25 +1988,6 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile."""
-    def TripletLoss(
-        self,
-        *bottoms: Top,
-        ntop: Int = 1,
-        in_place: bool = False,
-        margin: Float = 1,
-        name: str = ...,
-        loss_weight: Floats = ...,
-        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
-        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
-        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
-        phase: Literal["TRAIN", "TEST"] | Int = ...,
-        propagate_down: bool | Sequence[bool] = ...,
-        lms_param: Fields | pb.LMSParameter = ...,
-        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        triplet_loss_param: Fields | pb.TripletLossParameter = ...,
-    ) -> Made:
-        r"""loss = sum of w max(margin + |a - p|^2 - |a - n|^2, 0) / (2 N): a shall be nearer to p than to n."""
     def Upsample(
         self,
         *bottoms: Top,
@@ -2124,14 +2055,10 @@ class ParameterTypes:
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
-    CTCDecoder: type[pb.CTCDecoderParameter]
-    CTCLoss: type[pb.CTCLossParameter]
     Clip: type[pb.ClipParameter]
     Concat: type[pb.ConcatParameter]
-    ContinuationIndicator: type[pb.ContinuationIndicatorParameter]
     ContrastiveLoss: type[pb.ContrastiveLossParameter]
     Convolution: type[pb.ConvolutionParameter]
-    Correlation: type[pb.CorrelationParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
@@ -2146,6 +2073,8 @@ class ParameterTypes:
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
+    GELU: type[pb.GELUParameter]
+    GatedUnit: type[pb.GatedUnitParameter]
     HDF5Data: type[pb.HDF5DataParameter]
     HDF5Output: type[pb.HDF5OutputParameter]
     HingeLoss: type[pb.HingeLossParameter]
@@ -2156,11 +2085,12 @@ class ParameterTypes:
     Interp: type[pb.InterpParameter]
     LMS: type[pb.LMSParameter]
     LRN: type[pb.LRNParameter]
-    LabelsequenceAccuracy: type[pb.LabelsequenceAccuracyParameter]
+    LayerNorm: type[pb.LayerNormParameter]
     Layer: type[pb.LayerParameter]
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
+    MatMul: type[pb.MatMulParameter]
     MemoryData: type[pb.MemoryDataParameter]
     MultiBoxLoss: type[pb.MultiBoxLossParameter]
     Net: type[pb.NetParameter]
@@ -2175,6 +2105,7 @@ class ParameterTypes:
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
     Python: type[pb.PythonParameter]
+    RMSNorm: type[pb.RMSNormParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]
@@ -2183,7 +2114,7 @@ class ParameterTypes:
     Reorg: type[pb.ReorgParameter]
     Reshape: type[pb.ReshapeParameter]
     Resize: type[pb.ResizeParameter]
-    Reverse: type[pb.ReverseParameter]
+    RotaryEmbedding: type[pb.RotaryEmbeddingParameter]
     SPP: type[pb.SPPParameter]
     SaltPepper: type[pb.SaltPepperParameter]
     SaveOutput: type[pb.SaveOutputParameter]
@@ -2194,13 +2125,11 @@ class ParameterTypes:
     SmoothL1Loss: type[pb.SmoothL1LossParameter]
     Softmax: type[pb.SoftmaxParameter]
     Solver: type[pb.SolverParameter]
-    SpatialTransformer: type[pb.SpatialTransformerParameter]
     Swish: type[pb.SwishParameter]
     TanH: type[pb.TanHParameter]
     Threshold: type[pb.ThresholdParameter]
     Tile: type[pb.TileParameter]
     Transformation: type[pb.TransformationParameter]
-    TripletLoss: type[pb.TripletLossParameter]
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
