@@ -1,0 +1,140 @@
+"""A small transformer with tied weights: the same training with Large Model Support and without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.lms.config import LMSConfig
+from tests.onnx_export.harness import net_of
+
+from . import nets
+
+TOKENS, WORDS, WIDTH = 6, 11, 8
+
+
+def _layer(kind, name, bottoms, more=""):
+    lines = "".join(f' bottom: "{b}"' for b in bottoms.split())
+    return f'layer {{ name: "{name}" type: "{kind}"{lines} top: "{name}" {more} }}\n'
+
+
+def _product(name, bottom, outputs, more=""):
+    fill = f'num_output: {outputs} axis: 2 weight_filler {{ type: "xavier" }}'
+    return _layer("InnerProduct", name, bottom, f"inner_product_param {{ {fill} bias_term: false }} {more}")
+
+
+def _net(data: str, tied: bool = True) -> str:
+    """Embedding and positions, a block of attention, a block of a gated unit, and scores by the embedding's weights."""
+    share = 'param { name: "words" }' if tied else ""
+    fill = 'weight_filler { type: "gaussian" std: 0.5 }'
+    heads = "rotary_embedding_param { heads: 4 }"
+    return (
+        data
+        + _layer(
+            "Embed",
+            "embed",
+            "tokens",
+            f"{share} embed_param {{ input_dim: {WORDS} num_output: {WIDTH} {fill} bias_term: false }}",
+        )
+        + _layer("Bias", "x", "embed", 'bias_param { axis: 1 num_axes: 2 filler { type: "gaussian" std: 0.1 } }')
+        + _layer("LayerNorm", "norm1", "x")
+        + _product("q", "norm1", WIDTH)
+        + _product("k", "norm1", WIDTH // 2)
+        + _product("v", "norm1", WIDTH // 2)
+        + _layer("RotaryEmbedding", "turned_q", "q", heads)
+        + _layer("RotaryEmbedding", "turned_k", "k", "rotary_embedding_param { heads: 2 }")
+        + _layer("Attention", "mixed", "turned_q turned_k v", "attention_param { heads: 4 kv_heads: 2 causal: true }")
+        + _product("projected", "mixed", WIDTH)
+        + _layer("Eltwise", "y", "x projected")
+        + _layer("RMSNorm", "norm2", "y")
+        + _product("wide", "norm2", 4 * WIDTH)
+        + _layer("GatedUnit", "gated", "wide")
+        + _layer("GELU", "gelu", "gated")
+        + _product("narrow", "gelu", WIDTH)
+        + _layer("Eltwise", "z", "y narrow")
+        + _layer("LayerNorm", "norm3", "z")
+        + _product("scores", "norm3", WORDS, share)
+        + _layer("SoftmaxWithLoss", "loss", "scores targets", "softmax_param { axis: 2 }")
+    )
+
+
+_SHAPE = f"shape {{ dim: 4 dim: {TOKENS} }}"
+_WORD = f'data_filler {{ type: "uniform" min: 0 max: {WORDS - 0.01} }}'
+_DUMMY = (
+    f'layer {{ name: "data" type: "DummyData" top: "tokens" top: "targets" dummy_data_param {{ {_SHAPE} {_WORD} }} }}\n'
+)
+_INPUT = "".join(
+    f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ {_SHAPE} }} }}\n'
+    for name in ("tokens", "targets")
+)
+
+
+@pytest.fixture(autouse=True)
+def the_net(monkeypatch):
+    monkeypatch.setitem(nets.NETS, "transformer", _net(_DUMMY))
+
+
+def _train(device=None, lms=None):
+    return nets.train(nets.make_solver("transformer", device, lms), 3)
+
+
+def test_it_trains_alike_on_both_devices():
+    losses, _ = _train()
+    assert len(set(losses)) == 3 and np.isfinite(losses).all()
+    assert _train(get_device("cpu"))[0] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lms_changes_no_bit(seed):
+    device = SimDevice(64 << 20, order="random", seed=seed)
+    lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed % 3])
+    assert _train(device, lms) == _train()
+    assert device.bytes_in > 0
+
+
+def _fed(text: str):
+    net, rng = net_of(text, np.float64), np.random.default_rng(5)
+    for name in ("tokens", "targets"):
+        net.blobs[name].data = rng.integers(WORDS, size=(4, TOKENS))
+    return net
+
+
+def test_a_tied_weight_gets_both_gradients():
+    tied, apart = _fed(_net(_INPUT)), _fed(_net(_INPUT, tied=False))
+    assert tied.params["embed"][0].shape == tied.params["scores"][0].shape == (WORDS, WIDTH)
+    for name, blobs in apart.params.items():
+        for mine, theirs in zip(blobs, tied.params[name], strict=True):
+            mine.data = theirs.read_data()
+    for net in (tied, apart):
+        net.forward_range()
+        net.backward_range()
+    assert tied.blobs["loss"].read_data() == apart.blobs["loss"].read_data()
+    both = apart.params["embed"][0].read_diff() + apart.params["scores"][0].read_diff()
+    np.testing.assert_allclose(tied.params["embed"][0].read_diff(), both, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(tied.params["scores"][0].read_diff(), tied.params["embed"][0].read_diff())
+
+
+def test_every_parameter_has_the_slope_of_the_loss():
+    """Central differences of the whole net, at one element of each parameter."""
+    net = _fed(_net(_INPUT))
+
+    def loss() -> float:
+        net.forward_range()
+        return float(net.blobs["loss"].read_data())
+
+    loss()
+    net.backward_range()
+    for name, blobs in net.params.items():
+        for blob in blobs:
+            values, slope = blob.read_data().copy(), blob.read_diff().copy().reshape(-1)
+            at = int(np.abs(slope).argmax())
+            found = []
+            for step in (1e-5, -1e-5):
+                moved = values.copy()
+                moved.reshape(-1)[at] += step
+                blob.data = moved
+                found.append(loss())
+            blob.data = values
+            assert (found[0] - found[1]) / 2e-5 == pytest.approx(slope[at], rel=1e-6), name
