@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 1eff7801fe627be60861652809043dac103e85622fef29bc4dda15021e3a58ed
+# sha256 of proto/caffe.proto: a406104f73869ed4b3e91ad385cfe3aeb2fb736e8f0cb5e672c7e120c6b74d5b
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -535,7 +535,7 @@ class ParamSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., share_mode: _Optional[_Union[ParamSpec.DimCheckMode, str]] = ..., lr_mult: _Optional[float] = ..., decay_mult: _Optional[float] = ...) -> None: ...
 
 class LayerParameter(_message.Message):
-    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param", "layer_norm_param", "rms_norm_param", "gelu_param", "gated_unit_param", "matmul_param", "attention_param", "rotary_embedding_param")
+    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "dense_image_data_param", "seg_accuracy_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     BOTTOM_FIELD_NUMBER: _ClassVar[int]
@@ -611,16 +611,11 @@ class LayerParameter(_message.Message):
     BN_PARAM_FIELD_NUMBER: _ClassVar[int]
     REORG_PARAM_FIELD_NUMBER: _ClassVar[int]
     PSROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SEG_ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
     RELU6_PARAM_FIELD_NUMBER: _ClassVar[int]
     ROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
     SMOOTH_L1_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
-    LAYER_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
-    RMS_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
-    GELU_PARAM_FIELD_NUMBER: _ClassVar[int]
-    GATED_UNIT_PARAM_FIELD_NUMBER: _ClassVar[int]
-    MATMUL_PARAM_FIELD_NUMBER: _ClassVar[int]
-    ATTENTION_PARAM_FIELD_NUMBER: _ClassVar[int]
-    ROTARY_EMBEDDING_PARAM_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     bottom: _containers.RepeatedScalarFieldContainer[str]
@@ -696,17 +691,12 @@ class LayerParameter(_message.Message):
     bn_param: BNParameter
     reorg_param: ReorgParameter
     psroi_pooling_param: PSROIPoolingParameter
+    dense_image_data_param: DenseImageDataParameter
+    seg_accuracy_param: SegAccuracyParameter
     relu6_param: ReLU6Parameter
     roi_pooling_param: ROIPoolingParameter
     smooth_l1_loss_param: SmoothL1LossParameter
-    layer_norm_param: LayerNormParameter
-    rms_norm_param: RMSNormParameter
-    gelu_param: GELUParameter
-    gated_unit_param: GatedUnitParameter
-    matmul_param: MatMulParameter
-    attention_param: AttentionParameter
-    rotary_embedding_param: RotaryEmbeddingParameter
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ..., layer_norm_param: _Optional[_Union[LayerNormParameter, _Mapping]] = ..., rms_norm_param: _Optional[_Union[RMSNormParameter, _Mapping]] = ..., gelu_param: _Optional[_Union[GELUParameter, _Mapping]] = ..., gated_unit_param: _Optional[_Union[GatedUnitParameter, _Mapping]] = ..., matmul_param: _Optional[_Union[MatMulParameter, _Mapping]] = ..., attention_param: _Optional[_Union[AttentionParameter, _Mapping]] = ..., rotary_embedding_param: _Optional[_Union[RotaryEmbeddingParameter, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., dense_image_data_param: _Optional[_Union[DenseImageDataParameter, _Mapping]] = ..., seg_accuracy_param: _Optional[_Union[SegAccuracyParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
 
 class LMSParameter(_message.Message):
     __slots__ = ("policy",)
@@ -725,7 +715,7 @@ class LMSParameter(_message.Message):
     def __init__(self, policy: _Optional[_Union[LMSParameter.Policy, str]] = ...) -> None: ...
 
 class TransformationParameter(_message.Message):
-    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param")
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "scale_factors", "crop_width", "crop_height")
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -740,6 +730,9 @@ class TransformationParameter(_message.Message):
     CROP_W_FIELD_NUMBER: _ClassVar[int]
     DISTORT_PARAM_FIELD_NUMBER: _ClassVar[int]
     EXPAND_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FACTORS_FIELD_NUMBER: _ClassVar[int]
+    CROP_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    CROP_HEIGHT_FIELD_NUMBER: _ClassVar[int]
     scale: float
     mirror: bool
     crop_size: int
@@ -754,7 +747,10 @@ class TransformationParameter(_message.Message):
     crop_w: int
     distort_param: DistortionParameter
     expand_param: ExpansionParameter
-    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ...) -> None: ...
+    scale_factors: _containers.RepeatedScalarFieldContainer[float]
+    crop_width: int
+    crop_height: int
+    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., scale_factors: _Optional[_Iterable[float]] = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ...) -> None: ...
 
 class ResizeParameter(_message.Message):
     __slots__ = ("prob", "resize_mode", "height", "width", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale")
@@ -1191,7 +1187,15 @@ class HingeLossParameter(_message.Message):
     def __init__(self, norm: _Optional[_Union[HingeLossParameter.Norm, str]] = ...) -> None: ...
 
 class ImageDataParameter(_message.Message):
-    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "shuffle", "new_height", "new_width", "is_color", "root_folder")
+    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "shuffle", "new_height", "new_width", "is_color", "root_folder", "label_type", "ignore_label")
+    class LabelType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[ImageDataParameter.LabelType]
+        IMAGE: _ClassVar[ImageDataParameter.LabelType]
+        PIXEL: _ClassVar[ImageDataParameter.LabelType]
+    NONE: ImageDataParameter.LabelType
+    IMAGE: ImageDataParameter.LabelType
+    PIXEL: ImageDataParameter.LabelType
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
@@ -1204,6 +1208,8 @@ class ImageDataParameter(_message.Message):
     NEW_WIDTH_FIELD_NUMBER: _ClassVar[int]
     IS_COLOR_FIELD_NUMBER: _ClassVar[int]
     ROOT_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
     source: str
     scale: float
     mean_file: str
@@ -1216,7 +1222,55 @@ class ImageDataParameter(_message.Message):
     new_width: int
     is_color: bool
     root_folder: str
-    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., root_folder: _Optional[str] = ...) -> None: ...
+    label_type: ImageDataParameter.LabelType
+    ignore_label: int
+    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., root_folder: _Optional[str] = ..., label_type: _Optional[_Union[ImageDataParameter.LabelType, str]] = ..., ignore_label: _Optional[int] = ...) -> None: ...
+
+class DenseImageDataParameter(_message.Message):
+    __slots__ = ("source", "batch_size", "rand_skip", "shuffle", "new_height", "new_width", "is_color", "mean_file", "root_folder", "mirror", "crop_width", "crop_height")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RAND_SKIP_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    NEW_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NEW_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    IS_COLOR_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    CROP_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    CROP_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    batch_size: int
+    rand_skip: int
+    shuffle: bool
+    new_height: int
+    new_width: int
+    is_color: bool
+    mean_file: str
+    root_folder: str
+    mirror: bool
+    crop_width: int
+    crop_height: int
+    def __init__(self, source: _Optional[str] = ..., batch_size: _Optional[int] = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., mean_file: _Optional[str] = ..., root_folder: _Optional[str] = ..., mirror: bool = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ...) -> None: ...
+
+class SegAccuracyParameter(_message.Message):
+    __slots__ = ("metric", "ignore_label", "reset")
+    class AccuracyMetric(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PixelAccuracy: _ClassVar[SegAccuracyParameter.AccuracyMetric]
+        ClassAccuracy: _ClassVar[SegAccuracyParameter.AccuracyMetric]
+        PixelIOU: _ClassVar[SegAccuracyParameter.AccuracyMetric]
+    PixelAccuracy: SegAccuracyParameter.AccuracyMetric
+    ClassAccuracy: SegAccuracyParameter.AccuracyMetric
+    PixelIOU: SegAccuracyParameter.AccuracyMetric
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    metric: SegAccuracyParameter.AccuracyMetric
+    ignore_label: _containers.RepeatedScalarFieldContainer[int]
+    reset: bool
+    def __init__(self, metric: _Optional[_Union[SegAccuracyParameter.AccuracyMetric, str]] = ..., ignore_label: _Optional[_Iterable[int]] = ..., reset: bool = ...) -> None: ...
 
 class InfogainLossParameter(_message.Message):
     __slots__ = ("source", "axis")
@@ -1545,92 +1599,6 @@ class SPPParameter(_message.Message):
     pool: SPPParameter.PoolMethod
     engine: SPPParameter.Engine
     def __init__(self, pyramid_height: _Optional[int] = ..., pool: _Optional[_Union[SPPParameter.PoolMethod, str]] = ..., engine: _Optional[_Union[SPPParameter.Engine, str]] = ...) -> None: ...
-
-class LayerNormParameter(_message.Message):
-    __slots__ = ("axis", "eps", "affine", "bias_term")
-    AXIS_FIELD_NUMBER: _ClassVar[int]
-    EPS_FIELD_NUMBER: _ClassVar[int]
-    AFFINE_FIELD_NUMBER: _ClassVar[int]
-    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
-    axis: int
-    eps: float
-    affine: bool
-    bias_term: bool
-    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ..., bias_term: bool = ...) -> None: ...
-
-class RMSNormParameter(_message.Message):
-    __slots__ = ("axis", "eps", "affine")
-    AXIS_FIELD_NUMBER: _ClassVar[int]
-    EPS_FIELD_NUMBER: _ClassVar[int]
-    AFFINE_FIELD_NUMBER: _ClassVar[int]
-    axis: int
-    eps: float
-    affine: bool
-    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ...) -> None: ...
-
-class GELUParameter(_message.Message):
-    __slots__ = ("approximate",)
-    class Approximate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        NONE: _ClassVar[GELUParameter.Approximate]
-        TANH: _ClassVar[GELUParameter.Approximate]
-    NONE: GELUParameter.Approximate
-    TANH: GELUParameter.Approximate
-    APPROXIMATE_FIELD_NUMBER: _ClassVar[int]
-    approximate: GELUParameter.Approximate
-    def __init__(self, approximate: _Optional[_Union[GELUParameter.Approximate, str]] = ...) -> None: ...
-
-class GatedUnitParameter(_message.Message):
-    __slots__ = ("activation", "axis")
-    class Activation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        SILU: _ClassVar[GatedUnitParameter.Activation]
-        GELU: _ClassVar[GatedUnitParameter.Activation]
-        GELU_TANH: _ClassVar[GatedUnitParameter.Activation]
-        SIGMOID: _ClassVar[GatedUnitParameter.Activation]
-    SILU: GatedUnitParameter.Activation
-    GELU: GatedUnitParameter.Activation
-    GELU_TANH: GatedUnitParameter.Activation
-    SIGMOID: GatedUnitParameter.Activation
-    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
-    AXIS_FIELD_NUMBER: _ClassVar[int]
-    activation: GatedUnitParameter.Activation
-    axis: int
-    def __init__(self, activation: _Optional[_Union[GatedUnitParameter.Activation, str]] = ..., axis: _Optional[int] = ...) -> None: ...
-
-class MatMulParameter(_message.Message):
-    __slots__ = ("transpose_a", "transpose_b")
-    TRANSPOSE_A_FIELD_NUMBER: _ClassVar[int]
-    TRANSPOSE_B_FIELD_NUMBER: _ClassVar[int]
-    transpose_a: bool
-    transpose_b: bool
-    def __init__(self, transpose_a: bool = ..., transpose_b: bool = ...) -> None: ...
-
-class AttentionParameter(_message.Message):
-    __slots__ = ("heads", "kv_heads", "causal", "window", "scale")
-    HEADS_FIELD_NUMBER: _ClassVar[int]
-    KV_HEADS_FIELD_NUMBER: _ClassVar[int]
-    CAUSAL_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_FIELD_NUMBER: _ClassVar[int]
-    SCALE_FIELD_NUMBER: _ClassVar[int]
-    heads: int
-    kv_heads: int
-    causal: bool
-    window: int
-    scale: float
-    def __init__(self, heads: _Optional[int] = ..., kv_heads: _Optional[int] = ..., causal: bool = ..., window: _Optional[int] = ..., scale: _Optional[float] = ...) -> None: ...
-
-class RotaryEmbeddingParameter(_message.Message):
-    __slots__ = ("heads", "rotary_dim", "interleaved", "base")
-    HEADS_FIELD_NUMBER: _ClassVar[int]
-    ROTARY_DIM_FIELD_NUMBER: _ClassVar[int]
-    INTERLEAVED_FIELD_NUMBER: _ClassVar[int]
-    BASE_FIELD_NUMBER: _ClassVar[int]
-    heads: int
-    rotary_dim: int
-    interleaved: bool
-    base: float
-    def __init__(self, heads: _Optional[int] = ..., rotary_dim: _Optional[int] = ..., interleaved: bool = ..., base: _Optional[float] = ...) -> None: ...
 
 class SwishParameter(_message.Message):
     __slots__ = ("beta",)

@@ -459,6 +459,39 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to y[o, i * stride - pad + t * dilation]."""
+    def DenseImageData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        source: str = ...,
+        batch_size: Int = ...,
+        rand_skip: Int = 0,
+        shuffle: bool = False,
+        new_height: Int = 0,
+        new_width: Int = 0,
+        is_color: bool = True,
+        mean_file: str = ...,
+        root_folder: str = "",
+        mirror: bool = False,
+        crop_width: Int = 0,
+        crop_height: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        transform_param: Fields | pb.TransformationParameter = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        image_data_param: Fields | pb.ImageDataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        dense_image_data_param: Fields | pb.DenseImageDataParameter = ...,
+    ) -> Made:
+        r"""Pictures of the list dense_image_data_param.source with a label for each pixel, as SegNet is trained."""
     def DepthwiseConvolution(
         self,
         *bottoms: Top,
@@ -884,6 +917,8 @@ class LayerTypes:
         new_width: Int = 0,
         is_color: bool = True,
         root_folder: str = "",
+        label_type: Literal["NONE", "IMAGE", "PIXEL"] | Int = "IMAGE",
+        ignore_label: Int = 255,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -899,6 +934,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Pictures of the list image_data_param.source (lines `path label`), again and again."""
+    def ImageSegData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        transform_param: Fields | pb.TransformationParameter = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        image_data_param: Fields | pb.ImageDataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""Pictures of the list image_data_param.source with a label for each pixel, as DeepLab and PSPNet are trained."""
     def InfogainLoss(
         self,
         *bottoms: Top,
@@ -1728,6 +1783,27 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x * s + b, where s (and b, with bias_term) is broadcast over the axes of x that its shape does not name."""
+    def SegAccuracy(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        metric: Literal["PixelAccuracy", "ClassAccuracy", "PixelIOU"] | Int = "PixelAccuracy",
+        ignore_label: Ints = ...,
+        reset: bool = True,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        seg_accuracy_param: Fields | pb.SegAccuracyParameter = ...,
+    ) -> Made:
+        r"""Share of right pixels, its mean over classes, and the mean intersection over union."""
     def ShuffleChannel(
         self,
         *bottoms: Top,
@@ -2061,6 +2137,7 @@ class ParameterTypes:
     Convolution: type[pb.ConvolutionParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
+    DenseImageData: type[pb.DenseImageDataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
     Distortion: type[pb.DistortionParameter]
@@ -2119,6 +2196,7 @@ class ParameterTypes:
     SaltPepper: type[pb.SaltPepperParameter]
     SaveOutput: type[pb.SaveOutputParameter]
     Scale: type[pb.ScaleParameter]
+    SegAccuracy: type[pb.SegAccuracyParameter]
     ShuffleChannel: type[pb.ShuffleChannelParameter]
     Sigmoid: type[pb.SigmoidParameter]
     Slice: type[pb.SliceParameter]

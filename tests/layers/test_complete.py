@@ -38,6 +38,7 @@ WITHOUT_EFFECT = {
     ("correlation_param", "do_abs"): "the fork reads it and uses it nowhere",
     ("ctc_loss_param", "loss_calculation_t"): "of the fork's tests: every time step gives the same loss",
     ("data_param", "force_encoded_color"): "Caffe reads it nowhere; transform_param.force_color is the working one",
+    ("seg_accuracy_param", "metric"): "the fork's layer gives all three numbers, whichever it names",
     ("python_param", "share_in_parallel"): "about several GPUs in one process; every process has its own layers here",
 }
 # Messages of which a type reads some fields only.

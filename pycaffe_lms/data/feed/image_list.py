@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,10 +32,14 @@ class ImageList:
     Raises: DataError for a file that cannot be read or lists nothing, or a line without a label, naming it.
     """
 
+    columns: ClassVar[str] = "path label"  # of a line
+    _label_dtype: ClassVar[Any] = np.int32
+
     def __init__(self, source: str | os.PathLike[str], root_folder: str = ""):
         self.source = os.fspath(source)
         self.paths: list[str] = []
-        labels, lines = [], []
+        labels: list[Any] = []
+        lines = []
         fix = "check the list's path; a relative one starts at the working directory"
         with open_text(self.source, "the list of pictures", fix) as file:
             for number, line in enumerate(file, 1):
@@ -45,9 +50,11 @@ class ImageList:
                     lines.append(number)
         if not lines:
             raise DataError(
-                "the list of pictures is empty", where=Where(file=self.source), fix="give one line `path label` each"
+                "the list of pictures is empty",
+                where=Where(file=self.source),
+                fix=f"give one line `{self.columns}` each",
             )
-        self.labels = np.array(labels, np.int32)
+        self.labels = np.array(labels, self._label_dtype)
         self._lines = np.array(lines, np.int64)
 
     def __len__(self) -> int:
@@ -55,9 +62,13 @@ class ImageList:
 
     def place(self, index: int) -> Where:
         """Return list, line and path of picture number `index`, for errors."""
-        return Where(file=f"{self.source}:{self._lines[index]}: {self.paths[index]}")
+        return Where(file=f"{self.line(index)}: {self.paths[index]}")
 
-    def _split(self, line: str, number: int) -> tuple[str, int]:
+    def line(self, index: int) -> str:
+        """Return list and line of picture number `index`, for errors."""
+        return f"{self.source}:{self._lines[index]}"
+
+    def _split(self, line: str, number: int) -> tuple[str, Any]:
         path, space, label = line.rpartition(" ")
         number_there = _LABEL.fullmatch(label)
         value = int(number_there[1]) if number_there else 2**31
@@ -175,4 +186,4 @@ class ImageBatches:
             raise
         if self._size is not None and array.shape[1:] != self._size:
             array = resize_picture(array, self._size)
-        return array, int(self._images.labels[index]), where
+        return array, self._images.labels[index], where

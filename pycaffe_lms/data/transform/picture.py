@@ -77,13 +77,17 @@ def decode_picture(
     return to_planes(image)
 
 
-def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize a uint8 picture (C, H, W) bilinearly to `size`, (height, width). Needs OpenCV, as `decode_picture`."""
+def resize_picture(array: np.ndarray, size: tuple[int, int], nearest: bool = False) -> np.ndarray:
+    """Resize a uint8 picture (C, H, W) to `size`, (height, width): bilinearly, or with the nearest pixel's values.
+
+    Needs OpenCV, as `decode_picture`.
+    """
     import cv2
 
     if array.shape[1:] == size:
         return array
-    return to_planes(cv2.resize(to_pixels(array), size[::-1], interpolation=cv2.INTER_LINEAR))
+    how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
+    return to_planes(cv2.resize(to_pixels(array), size[::-1], interpolation=how))
 
 
 def to_planes(pixels: np.ndarray) -> np.ndarray:

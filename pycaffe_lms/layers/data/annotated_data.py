@@ -14,7 +14,7 @@ from ...errors import LayerParamError
 from ...proto.caffe_pb2 import ResizeParameter
 from ..base import Pass, Shapes
 from ..registry import register_layer
-from .data import DataLayer
+from .data import ONLY_SEGMENTED, DataLayer
 
 _LEAST_ROWS = 8
 
@@ -43,6 +43,7 @@ class AnnotatedDataLayer(DataLayer):
     def setup(self, bottom_shapes: Shapes) -> None:
         self._check_source("data_param", "the database folder that convert_annoset wrote")
         self._warn_of_unused("data_param", "rand_skip", "force_encoded_color")
+        self._warn_of_unused("transform_param", *ONLY_SEGMENTED)
         p = self.param.annotated_data_param
         for number, sampler in enumerate(p.batch_sampler, 1):
             try:

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # only in old nets, whose upgrade moves them
 ONLY_ANNOTATED = ("distort_param", "expand_param", "emit_constraint")
 """Fields of transform_param that act in AnnotatedData alone, as in SSD's fork."""
+ONLY_SEGMENTED = ("crop_height", "crop_width", "scale_factors")
+"""Fields of transform_param that act in ImageSegData alone, as in DeepLab's fork."""
 
 
 @register_layer("Data")
@@ -56,7 +58,7 @@ class DataLayer(Layer):
     def setup(self, bottom_shapes: Shapes) -> None:
         self._check_source("data_param", "the database folder")
         self._warn_of_unused("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
-        self._warn_of_unused("transform_param", *ONLY_ANNOTATED)
+        self._warn_of_unused("transform_param", *ONLY_ANNOTATED, *ONLY_SEGMENTED)
         self._start()
 
     def _check_source(self, message: str, what: str) -> None:
@@ -71,9 +73,10 @@ class DataLayer(Layer):
     def _warn_of_unused(self, message: str, *fields: str) -> None:
         """Warn of those of these fields that are given: they have no effect, as in Caffe."""
         for field in fields:
-            if getattr(self.param, message).HasField(field):
+            if any(given.name == field for given, _ in getattr(self.param, message).ListFields()):
                 fix = f": write transform_param {{ {field} }}" if field in _OLD_FIELDS else ""
                 fix = ": it acts in AnnotatedData alone" if field in ONLY_ANNOTATED else fix
+                fix = ": it acts in ImageSegData alone" if field in ONLY_SEGMENTED else fix
                 _log.warning("%s: %s.%s has no effect%s", self.where, message, field, fix)
 
     def _start(self) -> None:

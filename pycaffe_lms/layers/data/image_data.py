@@ -11,7 +11,7 @@ from ...data.feed.image_list import ImageBatches, ImageList
 from ...data.transform.transformer import DataTransformer
 from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
-from .data import ONLY_ANNOTATED, DataLayer
+from .data import ONLY_ANNOTATED, ONLY_SEGMENTED, DataLayer
 
 
 @register_layer("ImageData")
@@ -42,7 +42,8 @@ class ImageDataLayer(DataLayer):
                 f"transform_param.{wrong} contradicts is_color: {str(p.is_color).lower()}", fix="keep is_color alone"
             )
         self._warn_of_unused("image_data_param", "scale", "mean_file", "crop_size", "mirror")
-        self._warn_of_unused("transform_param", *ONLY_ANNOTATED)
+        self._warn_of_unused("transform_param", *ONLY_ANNOTATED, *ONLY_SEGMENTED)
+        self._warn_of_unused("image_data_param", "label_type", "ignore_label")
         self._start()
 
     def _open(self) -> None:

@@ -18,7 +18,7 @@ from ...errors import CaffeError, DataError
 from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Pass, Runs, Shapes, exactly
 from ..registry import register_layer
-from .data import ONLY_ANNOTATED
+from .data import ONLY_ANNOTATED, ONLY_SEGMENTED
 
 _log = logging.getLogger(__name__)
 _FIELDS = ("batch_size", "channels", "height", "width")
@@ -45,9 +45,11 @@ class MemoryDataLayer(Layer):
                 fix=f"write memory_data_param {{ {' '.join(f'{f}: ...' for f in _FIELDS)} }}",
             )
         self.batch_size: int = p.batch_size
-        for field in ONLY_ANNOTATED:
-            if self.param.transform_param.HasField(field):
-                _log.warning("%s: transform_param.%s has no effect: it acts in AnnotatedData alone", self.where, field)
+        alone = dict.fromkeys(ONLY_ANNOTATED, "AnnotatedData") | dict.fromkeys(ONLY_SEGMENTED, "ImageSegData")
+        for given, _ in self.param.transform_param.ListFields():
+            if given.name in alone:
+                there = alone[given.name]
+                _log.warning("%s: transform_param.%s has no effect: it acts in %s alone", self.where, given.name, there)
         self._item_shape = (p.channels, p.height, p.width)
         self._data: HostArray | None = None
         self._labels: HostArray | None = None
