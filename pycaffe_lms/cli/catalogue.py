@@ -57,8 +57,8 @@ COMMANDS = {
         "deploy.prototxt -weights net.caffemodel cat.jpg -labels_file synset_words.txt",
     ),
     "detect": Command(
-        "class scores of windows of pictures",
-        "deploy.prototxt -weights net.caffemodel windows.csv scores.csv",
+        "objects in pictures and their boxes, or class scores of windows of pictures",
+        "deploy.prototxt -weights ssd.caffemodel -mean_value 104,117,123 -draw found street.jpg",
     ),
     "export_onnx": Command(
         "a net for use, with its weights, as an ONNX model",

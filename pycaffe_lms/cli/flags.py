@@ -176,7 +176,7 @@ def parse(p: Parser, argv: list[str]) -> argparse.Namespace:
             raise UsageError(f"-{name} is missing: {action.help}", fix=f"see {p.prog} --help")
     for name, word in p.words.items():
         if word.required and not getattr(known, name):
-            others = [help.name_of(a) for a in p._actions if not a.option_strings and a.nargs is None]
+            others = [help.name_of(a) for a in p._actions if not a.option_strings and a.nargs in (None, "+")]
             said = f"{name.upper()} is missing: {word.word.help}"
             if others:  # which word is missing is not known
                 said = f"too few words: there must be {' '.join([name.upper(), *others])}"

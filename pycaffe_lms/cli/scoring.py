@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from . import devices, flags
 
 _log = logging.getLogger(__name__)
 Given: TypeAlias = dict[str, dict[str, HostArray]]  # file -> input -> its array
+_Number = TypeVar("_Number", int, float)
 ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 """Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
 
@@ -61,6 +62,12 @@ def add_pictures(p: flags.Parser) -> None:
         help="mean of the training set, .npy (channels, height, width) or .binaryproto, of which the means of "
         "channels are subtracted; '' for none (default: that of ImageNet for nets of 3 channels)",
     )
+    p.add_argument(
+        "--mean_value",
+        default=None,
+        metavar="B,G,R",
+        help="subtract these means of channels, in place of -mean_file; one number is for all of them",
+    )
     p.add_argument("--input_scale", type=float, help="multiply by this after all other steps")
     p.add_argument(
         "--raw_scale",
@@ -85,6 +92,8 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
     """Return where the net runs, as keywords of Classifier and Detector. Raises CaffeError for weights, a mean or a
     device that is not there."""
     devices.check_weights(args.pretrained_model)
+    if args.mean_value is not None and args.mean_file:
+        raise UsageError("-mean_value and -mean_file are both given", fix="give one of them")
     if args.mean_file:
         check_readable(args.mean_file, DataError)
     lms = flags.lms_config(args)
@@ -110,7 +119,15 @@ def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> i
         transformer.set_raw_scale(name, args.raw_scale)
     if args.input_scale is not None:
         transformer.set_input_scale(name, args.input_scale)
-    if args.mean_file:
+    if args.mean_value is not None:
+        means = numbers(args.mean_value, "-mean_value", float)
+        if len(means) not in (1, channels):
+            raise UsageError(
+                f"-mean_value {args.mean_value} has {len(means)} numbers, but the net has {channels} channels",
+                fix="give one number, or one for each channel",
+            )
+        transformer.set_mean(name, np.array(means * (channels // len(means)), np.float32))
+    elif args.mean_file:
         transformer.set_mean(name, mean_of_channels(args.mean_file))
     elif args.mean_file is None and color:
         _log.info("Mean: that of ImageNet, %s (blue, green, red).", ", ".join(f"{v:.2f}" for v in ILSVRC))
@@ -143,12 +160,13 @@ def load_npy(path: str) -> HostArray:
     return np.array(array)
 
 
-def numbers(text: str, flag: str) -> list[int]:
+def numbers(text: str, flag: str, kind: type[_Number] = int) -> list[_Number]:  # type: ignore[assignment]
     """Return [256, 256] of "256,256". Raises UsageError."""
     try:
-        return [int(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"{flag} {text!r} is not a list of whole numbers", fix="such as 256,256 or 2,1,0") from None
+        what = "whole numbers" if kind is int else "numbers"
+        raise UsageError(f"{flag} {text!r} is not a list of {what}", fix="such as 256,256 or 2,1,0") from None
 
 
 def read_inputs(net: BuiltNet, files: str, flag: str, args: argparse.Namespace) -> Given:

@@ -1,4 +1,7 @@
-"""`pycaffe-lms detect MODEL WINDOWS OUTPUT -weights FILE`: class scores of windows of pictures."""
+"""`pycaffe-lms detect MODEL PICTURE... -weights FILE`: objects and their boxes, by a net that ends in DetectionOutput.
+
+`detect MODEL WINDOWS OUTPUT -weights FILE`: class scores of windows of pictures.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ...classifier import input_transformer
+from ...data.sets.annotations import read_label_map
 from ...data.transform.picture import require_opencv
 from ...detector import Detector
 from ...errors import DataError, UsageError, Where
@@ -20,24 +25,45 @@ from ...formats.atomic import atomic_write
 from ...formats.hdf5_file import load_h5py, write_hdf5
 from ...formats.rawfile import check_readable, read_bytes
 from ...log import only_warnings
+from ...net import weights
+from ...pycaffe.classes import TEST, Net
 from .. import flags, scoring
+from ..views.objects import places_of, show_objects
 
 _log = logging.getLogger(__name__)
 _COORDINATES = ("ymin", "xmin", "ymax", "xmax")
 _AT_ONCE = 256
-_ABOUT = """Score windows of pictures with a net, as Caffe's detect.py does.
+_ABOUT = """Find objects in pictures with a net that ends in DetectionOutput, such as SSD, or score windows of pictures
+with any net, as Caffe's detect.py does.
 
-WINDOWS is a .csv file with the columns filename, ymin, xmin, ymax and xmax, in any order. OUTPUT is a .csv file of
-filename, the window and class0, class1, ..; or a .h5 file with the datasets filename, window and prediction."""
+detect MODEL PICTURE... prints a line for each object: picture, class, score, xmin, ymin, xmax, ymax in pixels. The
+whole picture is resized to the net's input.
+
+detect MODEL WINDOWS OUTPUT: WINDOWS is a .csv file with the columns filename, ymin, xmin, ymax and xmax, in any order.
+OUTPUT is a .csv file of filename, the window and class0, class1, ..; or a .h5 file with the datasets filename, window
+and prediction."""
+_COMMON = (
+    "weights draw confidence_threshold label_map_file mean_value input_scale context_pad gpu backend lms lms_budget"
+)
 
 
 def build_parser() -> flags.Parser:
     """Return the parser."""
-    p = flags.parser("detect", _ABOUT, common="weights context_pad mean_file gpu backend lms lms_budget")
+    p = flags.parser("detect", _ABOUT, common=_COMMON)
     scoring.add_model(p)
-    p.add_argument("input_file", metavar="WINDOWS", help=".csv of windows")
-    p.add_argument("output_file", metavar="OUTPUT", help=".csv or .h5 to write")
+    p.add_argument(
+        "inputs", metavar="PICTURE", nargs="+", help="pictures; or a .csv of windows, and .csv or .h5 to write"
+    )
     scoring.add_net(p)
+    p.add_argument("--draw", metavar="FOLDER", help="write each picture with the boxes of its objects there, as .png")
+    p.add_argument(
+        "--confidence_threshold",
+        type=float,
+        default=0.5,
+        metavar="SCORE",
+        help="least score of an object that is printed and drawn (default: %(default)g)",
+    )
+    p.add_argument("--label_map_file", metavar="FILE", help="LabelMap prototxt with the names of the classes")
     p.add_argument(
         "--crop_mode",
         choices=("list", "selective_search"),
@@ -50,27 +76,55 @@ def build_parser() -> flags.Parser:
         type=int,
         default=16,
         metavar="PIXELS",
-        help="pixels of the input around the window that show what surrounds it (default: %(default)s)",
+        help="pixels of the input around a window that show what surrounds it (default: %(default)s)",
     )
     return p
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the scores."""
-    ending = Path(args.output_file).suffix.lower()
-    if ending not in (".csv", ".h5"):
-        raise UsageError(f"{args.output_file!r} is neither .csv nor .h5", fix="end it in one of them")
-    if ending == ".h5":
-        load_h5py()
-    flags.check_place(args.output_file, "OUTPUT")
+    """Print and draw what is found in pictures, or write the scores of windows."""
+    listed = args.crop_mode == "list" or (args.crop_mode is None and args.inputs[0].lower().endswith(".csv"))
+    return _score_windows(args) if listed or args.crop_mode is not None else _find_objects(args)
+
+
+def _find_objects(args: argparse.Namespace) -> int:
+    """Print and draw what is found in pictures."""
     require_opencv()
-    listed = args.crop_mode == "list" or (args.crop_mode is None and args.input_file.lower().endswith(".csv"))
-    if not listed:
+    for picture in args.inputs:
+        check_readable(picture, DataError)
+    places = places_of(args.inputs, args.draw)
+    numbers = {} if args.label_map_file is None else read_label_map(args.label_map_file)
+    where = scoring.options(args)
+    with only_warnings():
+        net = Net(scoring.deploy_file(args), TEST, **where)
+        weights.copy_from(net, args.pretrained_model, must_match=True)
+    transformer = input_transformer(net)
+    scoring.set_input(net, transformer, args)
+    labels = {number: name for name, number in numbers.items()}
+    least = args.confidence_threshold
+    show_objects(net, transformer, args.model, args.inputs, least=least, labels=labels, places=places)
+    net.close()
+    return 0
+
+
+def _score_windows(args: argparse.Namespace) -> int:
+    """Write the scores."""
+    if args.crop_mode == "selective_search":
         raise UsageError(
             "selective search runs in MATLAB, through a script that this package does not have",
             fix="compute windows with any proposal method and give them as a .csv file",
         )
-    windows = _windows(args.input_file)
+    if len(args.inputs) != 2:
+        raise UsageError(f"WINDOWS and OUTPUT are two files, but {len(args.inputs)} are given", fix="give both")
+    source, target = args.inputs
+    ending = Path(target).suffix.lower()
+    if ending not in (".csv", ".h5"):
+        raise UsageError(f"{target!r} is neither .csv nor .h5", fix="end it in one of them")
+    if ending == ".h5":
+        load_h5py()
+    flags.check_place(target, "OUTPUT")
+    require_opencv()
+    windows = _windows(source)
     for picture in windows:
         check_readable(picture, DataError)
     where = scoring.options(args)
@@ -83,9 +137,9 @@ def run(args: argparse.Namespace) -> int:
     net.close()
     _log.info("Processed %d windows in %.3f s.", len(found), time.perf_counter() - start)
     if ending == ".csv":
-        atomic_write(args.output_file, _csv(found), error=DataError)
+        atomic_write(target, _csv(found), error=DataError)
     else:
-        write_hdf5(args.output_file, lambda file: _fill(file, found), DataError)
+        write_hdf5(target, lambda file: _fill(file, found), DataError)
     return 0
 
 
