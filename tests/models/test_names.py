@@ -10,7 +10,7 @@ import hashlib
 
 import pytest
 
-from .nets import deployed
+from .nets import MODELS, deployed, shape_of
 
 RECORDED = {
     "mobilenet-v1": (82, "068a92bb59962ec2"),
@@ -90,6 +90,55 @@ def test_fcn_8s_takes_all_but_the_interpolation_from_the_public_weights():
     names = vgg_names({1: 2, 2: 2, 3: 3, 4: 3, 5: 3}) + ["fc6", "fc7", "score_fr", "score_pool4", "score_pool3"]
     assert {n for n in params if not n.endswith("_bilinear")} == set(names)
     assert params["fc6"][0].shape == (4096, 512, 7, 7) and params["score_pool3"][0].shape == (21, 256, 1, 1)
+
+
+def test_ssd_300():
+    """Layers with weights of the public net and what they predict for each place: default boxes times 4, times 21."""
+    params = deployed("ssd-300").params
+    base = [*vgg_names({1: 2, 2: 2, 3: 3, 4: 3, 5: 3}), "fc6", "fc7"]
+    extra = {f"conv{i}_{j}": shape for i, pair in SSD_EXTRA.items() for j, shape in enumerate(pair, 1)}
+    assert list(params)[: len(base) + 8] == base + list(extra)
+    assert {name: params[name][0].shape for name in extra} == extra
+    assert params["fc6"][0].shape == (1024, 512, 3, 3) and params["fc7"][0].shape == (1024, 1024, 1, 1)
+    assert [b.shape for b in params["conv4_3_norm"]] == [(512,)]
+    heads = {name: blobs[0].shape for name, blobs in params.items() if "_mbox_" in name}
+    assert heads == {
+        f"{source}_mbox_{kind}": (boxes * n, channels, 3, 3)
+        for source, (channels, boxes, _) in SSD_MAPS.items()
+        for kind, n in (("loc", 4), ("conf", 21))
+    }
+    assert len(params) == len(base) + 8 + 1 + 12
+
+
+def test_default_boxes_of_ssd_300():
+    """8,732 boxes. Of each map the first place's: squares of the paper's scales, then ratios 2, 1/2, 3, 1/3."""
+    net = deployed("ssd-300")
+    assert shape_of(net, "mbox_priorbox") == (1, 2, 8732 * 4)
+    assert sum(boxes * side * side for _, boxes, side in SSD_MAPS.values()) == 8732
+    sizes = [30, 60, 111, 162, 213, 264, 315]
+    text = (MODELS / "ssd-300" / "deploy.prototxt").read_text()
+    for source, small, large in zip(SSD_MAPS, sizes, sizes[1:], strict=False):
+        part = text.partition(f'name: "{source}_mbox_priorbox"')[2].partition("\n}\n")[0]
+        assert f"min_size: {small}.0\n    max_size: {large}.0\n" in part
+        assert part.count("aspect_ratio:") == SSD_MAPS[source][1] // 2 - 1
+        assert part.count("variance:") == 4 and "clip: false" in part and "offset: 0.5" in part
+
+
+# Feature map: channels, default boxes at a place, height and width
+SSD_MAPS = {
+    "conv4_3_norm": (512, 4, 38),
+    "fc7": (1024, 6, 19),
+    "conv6_2": (512, 6, 10),
+    "conv7_2": (256, 6, 5),
+    "conv8_2": (256, 4, 3),
+    "conv9_2": (256, 4, 1),
+}
+SSD_EXTRA = {
+    6: ((256, 1024, 1, 1), (512, 256, 3, 3)),
+    7: ((128, 512, 1, 1), (256, 128, 3, 3)),
+    8: ((128, 256, 1, 1), (256, 128, 3, 3)),
+    9: ((128, 256, 1, 1), (256, 128, 3, 3)),
+}
 
 
 def test_c3d():

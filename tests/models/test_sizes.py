@@ -35,6 +35,9 @@ LEARNED = {  # the training net's; deploy nets differ where DEPLOYED says so
     "mobilenet-v2": 3_504_872 + 32 * 32 + 2 * 32,  # the public weights widen in their first block too, from 32 to 32
     # VGG-16 with fc8 as three scores of 21 classes
     "fcn-8s": 138_357_544 - 4097 * 1000 + 21 * (4097 + 513 + 257),
+    "ssd-300": 26_285_486,  # as counted for other implementations of the paper
+    # Four convolutions with Scale; of two maps, 4 boxes a place with 4 locations and 4 classes each
+    "shapes_ssd": 9 * (3 * 16 + 16 * 32 + 32 * 64 + 64 * 64) + 2 * (16 + 32 + 64 + 64) + 2 * 2 * 16 * (64 * 9 + 1),
     "unet-2d": 31_030_593 + 64 + 1,  # as counted for one output; here are two
     # The paper's 19,069,955 count biases, not BatchNorm. Here Scale's beta is that bias, and gamma comes on top.
     "unet-3d": 19_069_955 + 2 * (64 + 128 + 256) + 32 + 64 + 128 + 256 + 64 + 128 + 256 + 512,
@@ -64,6 +67,7 @@ OUTPUTS = {
         for folder in ("squeezenet-1.0", "squeezenet-1.1", "mobilenet-v1", "mobilenet-v2", "densenet-121")
     },
     "fcn-8s": {"score": (1, 21, 500, 500)},
+    **{folder: {"detection_out": (1, 1, 1, 7)} for folder in ("ssd-300", "shapes_ssd")},  # before the first forward
     "unet-2d": {"prob": (1, 2, 388, 388)},
     "unet-3d": {"prob": (1, 3, 192, 192, 192)},
     "c3d": {"prob": (1, 487)},

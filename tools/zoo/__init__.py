@@ -20,8 +20,10 @@ from . import (
     lenet,
     mobilenet,
     resnet,
+    shapes_ssd,
     siamese,
     squeezenet,
+    ssd,
     unet,
     unet3d,
     vgg,
@@ -29,9 +31,9 @@ from . import (
 from .catalogue import Model
 
 FAMILIES = (
-    *(digits, lenet, autoencoder, siamese, cifar10, cifar_resnet),
+    *(digits, lenet, autoencoder, siamese, cifar10, cifar_resnet, shapes_ssd),
     *(alexnet, caffenet, vgg, googlenet, inception_v3, resnet, densenet, squeezenet, mobilenet),
-    *(fcn, unet, unet3d, c3d, dcgan, char_lstm),
+    *(fcn, ssd, unet, unet3d, c3d, dcgan, char_lstm),
 )
 
 

@@ -37,8 +37,8 @@ class Model:
         return next(iter(self.data.values()))[0]
 
     def batch_times(self, times: int) -> Shapes:
-        """`data` with a batch of so many times the size."""
-        return {top: (times * batch, *rest) for top, (batch, *rest) in self.data.items()}
+        """`data` with a batch of so many times the size. Boxes of pictures, (1, 1, M, 8), stay as many."""
+        return {top: (times * n if n == self.batch else n, *rest) for top, (n, *rest) in self.data.items()}
 
 
 def image_net(folder: str, batch: int, size: int, tiny: int, **more) -> Model:

@@ -1,5 +1,7 @@
 """VGG-16 and VGG-19 (configurations D and E) with the layer names of the public weights."""
 
+from collections.abc import Mapping
+
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
@@ -14,15 +16,18 @@ STAGES = {  # by depth: the widths of the convolutions between two poolings
 FILLED = {"param": weight_and_bias(decay=(1, 0)), "weight_filler": XAVIER, "bias_filler": ZEROS}
 
 
-def convolutions(n: NetSpec, depth: int, first_pad: int = 1):
-    """conv1_1 .. pool5 after n.data. first_pad: of conv1_1; nets for pixels pad more."""
+HALVE = {"kernel_size": 2, "stride": 2}
+
+
+def convolutions(n: NetSpec, depth: int, first_pad: int = 1, pool5: Mapping[str, int] = HALVE):
+    """conv1_1 .. pool5 after n.data. first_pad: of conv1_1; nets for pixels pad more. pool5: its window."""
     x = n.data
     for i, widths in enumerate(STAGES[depth], 1):
         for j, width in enumerate(widths, 1):
             pad = first_pad if (i, j) == (1, 1) else 1
             n[f"conv{i}_{j}"] = L.Convolution(x, num_output=width, pad=pad, kernel_size=3, **FILLED)
             n[f"relu{i}_{j}"] = x = L.ReLU(n[f"conv{i}_{j}"], in_place=True)
-        n[f"pool{i}"] = x = L.Pooling(x, pool="MAX", kernel_size=2, stride=2)
+        n[f"pool{i}"] = x = L.Pooling(x, pool="MAX", **(pool5 if i == 5 else HALVE))
     return x
 
 
