@@ -247,6 +247,70 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x + b, where b is broadcast over the axes of x that its shape does not name."""
+    def BoxAnnotatorOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        roi_per_img: Int = ...,
+        ignore_label: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        box_annotator_ohem_param: Fields | pb.BoxAnnotatorOHEMParameter = ...,
+    ) -> Made:
+        r"""The labels and weights of the roi_per_img regions of each image that have the largest losses; ignore_label and 0 for all others."""
+    def CTCGreedyDecoder(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        ctc_decoder_param: Fields | pb.CTCDecoderParameter = ...,
+    ) -> Made:
+        r"""The labels that the class of the highest score at every time step reads as: without blanks, and with ctc_merge_repeated (default) without classes equal to the one before."""
+    def CTCLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        output_delay: Int = 0,
+        blank_index: Int = -1,
+        preprocess_collapse_repeated: bool = False,
+        ctc_merge_repeated: bool = True,
+        loss_calculation_t: Int = 0,
+        alphabet_size: Int = 0,
+        time_step: Int = 0,
+        blank_label: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        ctc_loss_param: Fields | pb.CTCLossParameter = ...,
+    ) -> Made:
+        r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
     def Clip(
         self,
         *bottoms: Top,
@@ -287,6 +351,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = the bottoms one after the other along concat_param.axis (default 1; older name: concat_dim)."""
+    def ContinuationIndicator(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        time_step: Int = 0,
+        batch_size: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        continuation_indicator_param: Fields | pb.ContinuationIndicatorParameter = ...,
+    ) -> Made:
+        r"""Marks for LSTM and RNN where every batch begins its sequences anew: 0 at the first time step, 1 at all others."""
     def ContrastiveLoss(
         self,
         *bottoms: Top,
@@ -371,6 +455,31 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
+    def Correlation(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pad: Int = 0,
+        kernel_size: Int = ...,
+        max_displacement: Int = ...,
+        stride_1: Int = 1,
+        stride_2: Int = 1,
+        do_abs: bool = False,
+        correlation_type: Literal["MULTIPLY", "SUBTRACT"] | Int = "MULTIPLY",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        correlation_param: Fields | pb.CorrelationParameter = ...,
+    ) -> Made:
+        r"""Compare a with b at places around: y = the mean of a * b over channels and a window, for each displacement."""
     def Crop(
         self,
         *bottoms: Top,
@@ -391,6 +500,24 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x cut to the size of bottom 1 in the axes from crop_param.axis (default 2) on, starting at crop_param.offset."""
+    def CtcLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        ctc_loss_param: Fields | pb.CTCLossParameter = ...,
+    ) -> Made:
+        r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
     def Data(
         self,
         *bottoms: Top,
@@ -697,6 +824,33 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (a - b)^2 / (2 N), N = items of the batch."""
+    def EvalDetection(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 7,
+        num_class: Int = 20,
+        num_object: Int = 2,
+        threshold: Float = 0.5,
+        sqrt: bool = True,
+        constriant: bool = True,
+        score_type: Literal["OBJ", "PROB", "MULTIPLY"] | Int = "MULTIPLY",
+        nms: Float = -1,
+        biases: Floats = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        eval_detection_param: Fields | pb.EvalDetectionParameter = ...,
+    ) -> Made:
+        r"""Which detections of YOLO, version 2, are right, as numbers of which mean average precision is made."""
     def Exp(
         self,
         *bottoms: Top,
@@ -1063,6 +1217,7 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
@@ -1131,6 +1286,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""One LSTM step: c = cont sigmoid(f) c_prev + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c)."""
+    def LabelsequenceAccuracy(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        blank_label: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        labelsequence_accuracy_param: Fields | pb.LabelsequenceAccuracyParameter = ...,
+    ) -> Made:
+        r"""Share of the N sequences whose best path reads as exactly their labels."""
     def LayerNorm(
         self,
         *bottoms: Top,
@@ -1382,6 +1556,28 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared)."""
+    def PSROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        spatial_scale: Float = 1,
+        output_dim: Int = ...,
+        group_size: Int = ...,
+        sample_num: Int = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        psroi_align_param: Fields | pb.PSROIAlignParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the g x g cells of each region, over channels that belong to the cell."""
     def PSROIPooling(
         self,
         *bottoms: Top,
@@ -1528,6 +1724,32 @@ class LayerTypes:
         prior_box_param: Fields | pb.PriorBoxParameter = ...,
     ) -> Made:
         r"""Boxes around every position of a feature map, as fractions of the picture: constants, computed once."""
+    def Proposal(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        feat_stride: Int = 16,
+        base_size: Int = 16,
+        min_size: Int = 16,
+        ratio: Floats = ...,
+        scale: Floats = ...,
+        pre_nms_topn: Int = 6000,
+        post_nms_topn: Int = 300,
+        nms_thresh: Float = 0.7,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        proposal_param: Fields | pb.ProposalParameter = ...,
+    ) -> Made:
+        r"""The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap."""
     def Python(
         self,
         *bottoms: Top,
@@ -1594,6 +1816,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o)."""
+    def ROIAlign(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pooled_h: Int = 0,
+        pooled_w: Int = 0,
+        spatial_scale: Float = 1,
+        sampling_ratio: Int = -1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        roi_align_param: Fields | pb.ROIAlignParameter = ...,
+        roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
+    ) -> Made:
+        r"""y = the average of samples in each of the cells of each region, interpolated between pixels."""
     def ROIPooling(
         self,
         *bottoms: Top,
@@ -1602,6 +1847,7 @@ class LayerTypes:
         pooled_h: Int = 0,
         pooled_w: Int = 0,
         spatial_scale: Float = 1,
+        pad_ratio: Float = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1676,6 +1922,42 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = coeff * the sum of f(x) over all axes from reduction_param.axis (default 0) on."""
+    def RegionLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_class: Int = 20,
+        bias_match: Int = 1,
+        coords: Int = 4,
+        num: Int = 5,
+        softmax: Int = 1,
+        jitter: Float = 0.2,
+        rescore: Int = 1,
+        object_scale: Float = 1,
+        class_scale: Float = 1,
+        noobject_scale: Float = 0.5,
+        coord_scale: Float = 5,
+        absolute: Int = 1,
+        thresh: Float = 0.2,
+        random: Int = 1,
+        biases: Floats = ...,
+        softmax_tree: str = ...,
+        class_map: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        region_loss_param: Fields | pb.RegionLossParameter = ...,
+    ) -> Made:
+        r"""What YOLO, version 2, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
     def Reorg(
         self,
         *bottoms: Top,
@@ -1717,6 +1999,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes [axis, axis + num_axes) of the bottom are replaced by reshape_param.shape (num_axes -1: to the end)."""
+    def Reverse(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        axis: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        reverse_param: Fields | pb.ReverseParameter = ...,
+    ) -> Made:
+        r"""y has the elements of x in the opposite order along reverse_param.axis (default 0; negative: from the end)."""
     def RotaryEmbedding(
         self,
         *bottoms: Top,
@@ -1918,11 +2219,31 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
         smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
     ) -> Made:
-        r"""loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch."""
+        r"""loss = sum of outside * f(inside * (a - b)) / Z."""
+    def SmoothL1LossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        smooth_l1_loss_param: Fields | pb.SmoothL1LossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of f(inside * (a - b)) / Z: SmoothL1Loss, with VALID as the default of loss_param.normalization."""
     def Softmax(
         self,
         *bottoms: Top,
@@ -1970,6 +2291,54 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(max(p[label], FLT_MIN)), p = softmax of bottom 0 along softmax_param.axis."""
+    def SoftmaxWithLossOHEM(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        softmax_param: Fields | pb.SoftmaxParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""SoftmaxWithLoss by another name: with top 2, the loss of each label, by which BoxAnnotatorOHEM chooses."""
+    def SpatialTransformer(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        transform_type: str = "affine",
+        sampler_type: str = "bilinear",
+        output_H: Int = ...,
+        output_W: Int = ...,
+        to_compute_dU: bool = True,
+        theta_1_1: Float = ...,
+        theta_1_2: Float = ...,
+        theta_1_3: Float = ...,
+        theta_2_1: Float = ...,
+        theta_2_2: Float = ...,
+        theta_2_3: Float = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        st_param: Fields | pb.SpatialTransformerParameter = ...,
+    ) -> Made:
+        r"""y = x at the places to which an affine transformation takes a grid, bilinearly, with zeros around x."""
     def Split(
         self,
         *bottoms: Top,
@@ -2064,6 +2433,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile."""
+    def TripletLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        margin: Float = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        triplet_loss_param: Fields | pb.TripletLossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of w max(margin + |a - p|^2 - |a - n|^2, 0) / (2 N): a shall be nearer to p than to n."""
     def Upsample(
         self,
         *bottoms: Top,
@@ -2122,6 +2510,96 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Windows drawn at random from the window file window_data_param.source: background windows, then int(batch_size * fg_fraction) foreground windows."""
+    def YoloDetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_classes: Int = 20,
+        num_box: Int = 5,
+        coords: Int = 4,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        label_map_file: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolo_detection_output_param: Fields | pb.YoloDetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 2: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
+    def Yolov3(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        side: Int = 13,
+        num_class: Int = 20,
+        num: Int = 5,
+        object_scale: Float = 1,
+        class_scale: Float = 1,
+        noobject_scale: Float = 0.5,
+        coord_scale: Float = 5,
+        thresh: Float = 0.2,
+        anchors_scale: Int = 32,
+        biases: Floats = ...,
+        mask: Ints = ...,
+        use_logic_gradient: bool = False,
+        use_focal_loss: bool = False,
+        iou_loss: Literal["IOU", "GIOU", "MSE", "DIOU", "CIOU"] | Int = "MSE",
+        iou_normalizer: Float = 0.25,
+        iou_thresh: Float = 0.5,
+        max_delta: Float = 10,
+        accumulate: bool = True,
+        label_smooth_eps: Float = 0.1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolov3_param: Fields | pb.Yolov3Parameter = ...,
+    ) -> Made:
+        r"""What YOLO, version 3, learns by: gradients for locations, objects and classes; top 0 is the sum of their squares."""
+    def Yolov3DetectionOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_classes: Int = 20,
+        num_box: Int = 3,
+        confidence_threshold: Float = 0.01,
+        nms_threshold: Float = 0.45,
+        biases: Floats = ...,
+        anchors_scale: Ints = ...,
+        mask_group_num: Int = 2,
+        mask: Ints = ...,
+        gaussian_box: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        yolov3_detection_output_param: Fields | pb.Yolov3DetectionOutputParameter = ...,
+    ) -> Made:
+        r"""Detections of YOLO, version 3: rows of (image, class, score, xmin, ymin, xmax, ymax), fractions of the picture; not cut to it."""
 
 class ParameterTypes:
     Accuracy: type[pb.AccuracyParameter]
@@ -2131,10 +2609,15 @@ class ParameterTypes:
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
+    BoxAnnotatorOHEM: type[pb.BoxAnnotatorOHEMParameter]
+    CTCDecoder: type[pb.CTCDecoderParameter]
+    CTCLoss: type[pb.CTCLossParameter]
     Clip: type[pb.ClipParameter]
     Concat: type[pb.ConcatParameter]
+    ContinuationIndicator: type[pb.ContinuationIndicatorParameter]
     ContrastiveLoss: type[pb.ContrastiveLossParameter]
     Convolution: type[pb.ConvolutionParameter]
+    Correlation: type[pb.CorrelationParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
@@ -2146,6 +2629,7 @@ class ParameterTypes:
     ELU: type[pb.ELUParameter]
     Eltwise: type[pb.EltwiseParameter]
     Embed: type[pb.EmbedParameter]
+    EvalDetection: type[pb.EvalDetectionParameter]
     Exp: type[pb.ExpParameter]
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
@@ -2162,6 +2646,7 @@ class ParameterTypes:
     Interp: type[pb.InterpParameter]
     LMS: type[pb.LMSParameter]
     LRN: type[pb.LRNParameter]
+    LabelsequenceAccuracy: type[pb.LabelsequenceAccuracyParameter]
     LayerNorm: type[pb.LayerNormParameter]
     Layer: type[pb.LayerParameter]
     Log: type[pb.LogParameter]
@@ -2175,22 +2660,27 @@ class ParameterTypes:
     NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]
     Normalize: type[pb.NormalizeParameter]
     PReLU: type[pb.PReLUParameter]
+    PSROIAlign: type[pb.PSROIAlignParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
     Parameter: type[pb.ParameterParameter]
     Permute: type[pb.PermuteParameter]
     Pooling: type[pb.PoolingParameter]
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
+    Proposal: type[pb.ProposalParameter]
     Python: type[pb.PythonParameter]
     RMSNorm: type[pb.RMSNormParameter]
+    ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]
     Recurrent: type[pb.RecurrentParameter]
     Reduction: type[pb.ReductionParameter]
+    RegionLoss: type[pb.RegionLossParameter]
     Reorg: type[pb.ReorgParameter]
     Reshape: type[pb.ReshapeParameter]
     Resize: type[pb.ResizeParameter]
+    Reverse: type[pb.ReverseParameter]
     RotaryEmbedding: type[pb.RotaryEmbeddingParameter]
     SPP: type[pb.SPPParameter]
     SaltPepper: type[pb.SaltPepperParameter]
@@ -2203,12 +2693,17 @@ class ParameterTypes:
     SmoothL1Loss: type[pb.SmoothL1LossParameter]
     Softmax: type[pb.SoftmaxParameter]
     Solver: type[pb.SolverParameter]
+    SpatialTransformer: type[pb.SpatialTransformerParameter]
     Swish: type[pb.SwishParameter]
     TanH: type[pb.TanHParameter]
     Threshold: type[pb.ThresholdParameter]
     Tile: type[pb.TileParameter]
     Transformation: type[pb.TransformationParameter]
+    TripletLoss: type[pb.TripletLossParameter]
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
     WindowData: type[pb.WindowDataParameter]
+    YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
+    Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]
+    Yolov3: type[pb.Yolov3Parameter]
