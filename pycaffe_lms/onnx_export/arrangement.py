@@ -37,6 +37,13 @@ def slices(site: Site) -> str | list[str]:
     return site.split(site.x, [shape[axis] for shape in site.top_shapes], axis)
 
 
+@converts("Reverse", family=_FAMILY, ops="Slice")
+def reverse(site: Site) -> str:
+    axis = site.layer.canonical_axis(site.param.reverse_param.axis, len(site.shape))
+    start, end, axes = site.const([-1]), site.const([-(1 << 62)]), site.const([axis])
+    return site.op("Slice", site.x, start, end, axes, start)
+
+
 @converts("Flatten", family=_FAMILY, ops="Flatten Reshape", precision=Precision.GIVEN)
 def flatten(site: Site) -> str:
     ndim, options = len(site.shape), site.param.flatten_param

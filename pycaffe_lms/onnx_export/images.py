@@ -51,6 +51,7 @@ def upsample(site: Site) -> str:
 @converts(
     "PriorBox",
     "DummyData",
+    "ContinuationIndicator",
     family="data",
     ops="Identity",
     note="a constant; DummyData with constant fillers only",
@@ -65,3 +66,31 @@ def constants(site: Site) -> list[str]:
         site.layer.fill_once(i, array)
         tops.append(site.const(array, site.dtype))
     return tops
+
+
+@converts(
+    "SpatialTransformer",
+    family="vision",
+    ops="Reshape MatMul Add Transpose GridSample",
+    note="from opset 16 on; ONNX's AffineGrid has other places",
+)
+def spatial_transformer(site: Site) -> str:
+    if site.opset < 16:
+        site.refuse("needs GridSample, which opset 16 brought", "export with opset 16 or newer")
+    affinity, (*_, height, width), (*_, oh, ow) = np.array(site.layer.affinity), site.shape, site.top_shapes[0]
+    own = np.flatnonzero(np.isnan(affinity))
+    if not own.size:
+        site.refuse("has constants only, and no number of theta", "leave one of the constants out of st_param")
+    columns_first = [3, 4, 5, 0, 1, 2]  # ONNX's order
+    choice = np.zeros((own.size, 6))
+    choice[range(own.size), own] = 1
+    theta = site.op("Reshape", site.bottoms[1], site.const([-1, own.size]))
+    numbers = site.op("MatMul", theta, site.const(choice[:, columns_first], site.dtype))
+    numbers = site.op("Add", numbers, site.const(np.nan_to_num(affinity)[columns_first], site.dtype))
+    rows, columns = np.meshgrid(np.arange(oh) * 2 / oh - 1, np.arange(ow) * 2 / ow - 1, indexing="ij")
+    grid = np.stack([rows.reshape(-1), columns.reshape(-1), np.ones(oh * ow)])
+    places = site.op("MatMul", site.op("Reshape", numbers, site.const([-1, 2, 3])), site.const(grid, site.dtype))
+    half = site.const([1 / width, 1 / height], site.dtype)  # of a pixel, which ONNX takes off
+    places = site.op("Add", site.op("Transpose", places, perm=[0, 2, 1]), half)
+    places = site.op("Reshape", places, site.const([-1, oh, ow, 2]))
+    return site.op("GridSample", site.x, places, mode="bilinear" if site.opset < 20 else "linear")

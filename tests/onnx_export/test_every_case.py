@@ -10,6 +10,7 @@ pytest.importorskip("onnxruntime")
 
 import onnx
 
+from pycaffe_lms.errors import ExportError
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.onnx_export.convert import CONVERTERS, convert
 from pycaffe_lms.onnx_export.export import with_another_batch
@@ -53,6 +54,7 @@ MORE = [
     Case("Power", "power_param { power: 2 scale: 3 shift: -1 }", [(2, 3)]),
     Case("Upsample", "", [(2, 3, 4, 5)]),
     Case("PriorBox", "prior_box_param { min_size: 4 aspect_ratio: 2 clip: true }", [(1, 2, 2, 3), (1, 3, 8, 12)]),
+    Case("ContinuationIndicator", "continuation_indicator_param { time_step: 3 batch_size: 2 }", []),
     Case("DummyData", "dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: 'constant' value: 4 } }", []),
 ]
 
@@ -125,3 +127,27 @@ def test_the_table_names_exactly_the_operators_that_are_written():
         found = set().union(*(written[other] for other in others))
         assert found - {"Identity"} == set(converter.ops) - {"Identity"}, name
         assert len(converter.ops) == len(set(converter.ops)), name
+
+
+SAMPLED = Case("SpatialTransformer", "", ((2, 3, 5, 6), (2, 6)))
+
+
+@pytest.mark.parametrize("opset, mode", [(16, b"bilinear"), (20, b"linear")])
+def test_the_mode_of_sampling_has_the_name_of_its_opset(opset, mode, tmp_path):
+    net = _net(SAMPLED)
+    exported = Exported(net, tmp_path, opset=opset)
+    (node,) = (n for n in exported.model.graph.node if n.op_type == "GridSample")
+    assert {a.name: a.s for a in node.attribute} == {"mode": mode}
+    x, theta = SAMPLED.make_bottoms(np.random.default_rng(2))
+    agree(net, exported, {"b0": x, "b1": theta})
+
+
+def test_sampling_needs_opset_16(tmp_path):
+    with pytest.raises(ExportError, match="opset 16"):
+        Exported(_net(SAMPLED), tmp_path, opset=15)
+
+
+def test_sampling_needs_numbers_of_theta(tmp_path):
+    constants = " ".join(f"theta_{i}_{j}: 0.5" for i in (1, 2) for j in (1, 2, 3))
+    with pytest.raises(ExportError, match="constants only"):
+        Exported(_net(Case("SpatialTransformer", f"st_param {{ {constants} }}", ((2, 3, 5, 6), (2, 0)))), tmp_path)
