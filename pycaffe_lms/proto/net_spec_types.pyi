@@ -603,6 +603,7 @@ class LayerTypes:
         mirror: bool = False,
         crop_width: Int = 0,
         crop_height: Int = 0,
+        label_divide_factor: Int = 1,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

@@ -158,6 +158,25 @@ def test_new_size_of_dense_pictures_and_no_mean_of_labels(source):
     np.testing.assert_array_equal(label[0, 0], picture[:, :, 0].repeat(2, 0).repeat(2, 1))
 
 
+def test_labels_of_a_part_of_the_size(source):
+    text = (
+        'dense_image_data_param { source: "SOURCE" batch_size: 2 new_height: 9 new_width: 12 label_divide_factor: 3 }'
+    )
+    data, label = forward(text, source, "DenseImageData")
+    picture = cv2.imread(source.replace("list.txt", "1.png"))
+    np.testing.assert_array_equal(data[1], picture.transpose(2, 0, 1))
+    np.testing.assert_array_equal(label[1, 0], picture[::3, ::3, 0])
+    with pytest.raises(DataError, match=r"list\.txt:1: .*9 x 12.*needs 3 x 4"):
+        forward(text.replace("new_height: 9 new_width: 12", ""), source, "DenseImageData")
+    for fields in (
+        "label_divide_factor: 0",
+        "label_divide_factor: 9 new_height: 9 new_width: 8",
+        "label_divide_factor: 2 crop_height: 2 crop_width: 2",
+    ):
+        with pytest.raises(LayerParamError, match="label_divide_factor is"):
+            make(f'dense_image_data_param {{ source: "SOURCE" batch_size: 1 {fields} }}', source, "DenseImageData")
+
+
 def test_new_size_gives_labels_that_were_there(source):
     _, label = forward(f"{PIXEL} new_height: 18 new_width: 24 }}", source)
     picture = cv2.imread(source.replace("list.txt", "0.png"))

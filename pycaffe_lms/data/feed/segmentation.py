@@ -90,6 +90,7 @@ class SegmentationBatches(ImageBatches):
         change: of picture and labels; the transformer, which must not crop or mirror, then subtracts the mean of the
             picture's values and scales them.
         root_folder: put before paths of pictures of labels unchanged.
+        divide: sides of pictures by those of their labels, rounded down; not with a crop or scales.
         fill: the label of all pixels of a picture whose line has none.
         others: the arguments of ImageBatches; size: labels take the nearest pixel's.
     Raises: as ImageBatches.
@@ -102,9 +103,10 @@ class SegmentationBatches(ImageBatches):
         change: PairChange,
         root_folder: str = "",
         fill: int = 255,
+        divide: int = 1,
         **kwargs: Any,
     ):
-        self._change, self._root, self._fill = change, root_folder, fill
+        self._change, self._root, self._fill, self._divide = change, root_folder, fill, divide
         super().__init__(images, *args, **kwargs)
         picture, _, _ = self._pair(self.index(0))
         if any(change.crop):
@@ -144,7 +146,7 @@ class SegmentationBatches(ImageBatches):
     def _pair(self, index: int) -> tuple[np.ndarray, np.ndarray, Where]:
         """Read picture number `index` of the list, resized: (picture (C, H, W), labels (1, H, W), place)."""
         picture, label, where = self._read(index)
-        shape = (1, *picture.shape[1:])
+        shape = (1, picture.shape[1] // self._divide, picture.shape[2] // self._divide)
         if not isinstance(label, str) or not label:
             return picture, np.full(shape, self._fill if label == "" else label, np.uint8), where
         place = Where(file=self._images.line(index) + f": {self._root}{label}")
@@ -156,11 +158,11 @@ class SegmentationBatches(ImageBatches):
             error.fix = _REPLACE
             raise
         if self._size is not None:
-            labels = resize_picture(labels, self._size, nearest=True)
+            labels = resize_picture(labels, shape[1:], nearest=True)
         if labels.shape != shape:
             raise DataError(
                 f"the labels are {labels.shape[1]} x {labels.shape[2]}, but the picture "
-                f"{self._images.paths[index]} is {shape[1]} x {shape[2]} (height x width)",
+                f"{self._images.paths[index]} needs {shape[1]} x {shape[2]} (height x width)",
                 where=place,
                 fix="give one label for each pixel",
             )

@@ -27,6 +27,7 @@ class _SegmentationLayer(DataLayer):
 
     _message: str  # the field with the list
     _change: PairChange
+    _divide = 1  # sides of pictures by those of labels
 
     def _check(self) -> None:
         """Raise LayerParamError for fields that both layers refuse."""
@@ -58,6 +59,7 @@ class _SegmentationLayer(DataLayer):
             DataTransformer(values, self.phase, source=p.source),
             change=self._change,
             root_folder=p.root_folder,
+            divide=self._divide,
             fill=self.param.image_data_param.ignore_label,
             is_color=p.is_color,
             size=(p.new_height, p.new_width) if p.new_height else None,
@@ -73,7 +75,9 @@ class _SegmentationLayer(DataLayer):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         super().infer_shapes(bottom_shapes)
         count, _, height, width = self._shape
-        return [self._shape, (count, 1, height, width), (count, 1, 1, 2)][: len(self.param.top)]
+        return [self._shape, (count, 1, height // self._divide, width // self._divide), (count, 1, 1, 2)][
+            : len(self.param.top)
+        ]
 
 
 @register_layer("ImageSegData")
@@ -149,12 +153,14 @@ class DenseImageDataLayer(_SegmentationLayer):
     both paths unchanged. Each picture and its labels are resized to new_height x new_width (labels take the value of
     the nearest pixel), flipped at random with mirror, and cropped at random, in TEST too, to crop_height x crop_width;
     then the picture gets mean and scale of transform_param.
-    Top 0: (batch_size, 3 or 1 by is_color, height, width). Top 1: labels, (batch_size, 1, height, width).
+    Top 0: (batch_size, 3 or 1 by is_color, height, width). Top 1: labels, (batch_size, 1, height, width), both sides
+    divided by label_divide_factor (ENet's, default 1) and rounded down; labels are resized to that size where
+    new_height is given, and must have it otherwise. It cannot be used with a crop.
     All else is as for ImageData: order, ranks, resuming, prefetch.
     Raises: LayerParamError for impossible fields, such as a crop or mirror in transform_param; DataError for a list or
     picture that cannot be read, or labels of another size than their picture (with the line); MissingDependency without
     OpenCV.
-    Source: alexgkendall/caffe-segnet, dense_image_data_layer.cpp.
+    Source: alexgkendall/caffe-segnet, dense_image_data_layer.cpp; TimoSaemann/caffe-enet.
     """
 
     declares = replace(DataLayer.declares, tops=exactly(2))
@@ -166,6 +172,14 @@ class DenseImageDataLayer(_SegmentationLayer):
         self._warn_of_unused("dense_image_data_param", "mean_file")
         if (p.crop_height > 0) != (p.crop_width > 0):
             raise self.error("has one of crop_height and crop_width", fix="give both, or none")
+        self._divide = p.label_divide_factor
+        if self._divide == 0 or (self._divide > 1 and p.crop_height):
+            raise self.error(
+                f"label_divide_factor is {self._divide}" + (", with a crop" if self._divide else ""),
+                fix="use 1, or remove crop_height and crop_width" if self._divide else "use 1 or more",
+            )
+        if p.new_height and min(p.new_height, p.new_width) < self._divide:
+            raise self.error(f"label_divide_factor is {self._divide}, which leaves no label", fix="lower it")
         for field in ("mirror", "crop_size", "crop_h", "crop_w", "crop_height", "crop_width"):
             if getattr(transform, field):
                 there = "mirror" if field == "mirror" else "crop_height and crop_width"
