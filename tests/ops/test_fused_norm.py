@@ -9,6 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.cuda.channel_walk import threads_across
 from pycaffe_lms.ops.records import (
     Affine,
     AffineGradients,
@@ -340,3 +341,8 @@ def test_gpu_equals_cpu_on_many_blocks(shape, dtype, residual):
     tolerance = 3e-5 if dtype is np.float32 else 1e-11
     for k, cpu in results[0].items():
         near(results[1][k], cpu, tolerance)
+
+
+def test_few_threads_are_idle_where_channels_are_not_a_power_of_two():
+    found = {packs: threads_across(packs) for packs in (1, 4, 8, 24, 36, 48, 64, 96, 144, 240)}
+    assert found == {1: 1, 4: 4, 8: 8, 24: 8, 36: 8, 48: 16, 64: 32, 96: 32, 144: 32, 240: 32}

@@ -29,7 +29,7 @@ _BLOCKS = 2048  # blocks that fill any GPU
 _EACH = 1 << 10, 1 << 16  # strips of one part and 256 threads: at least (while there are blocks enough), at most
 _ACROSS = 32  # channels of a block, where they are last
 _SUMS = 50  # sums of the weights' gradient that a thread holds
-_VECTOR_BYTES = 8  # of the widest load of one thread
+_VECTOR_BYTES, _FILTER_VECTOR_BYTES = 8, 16  # of the widest load of one thread
 # Rows of inputs and outputs that a thread holds for a 3x3 kernel, with channels first and last; for the weights'
 # gradient too. More save loads, fewer leave registers for more threads: these were fastest on an H200.
 _ROWS, _FILTER_ROWS = (26, 10), (18, 10)
@@ -72,9 +72,9 @@ def depthwise_plan(
     columns = g.kernel[0] * g.kernel[2]
     splits = 1 if g.rows <= _UNROLLED else columns
     sums = columns * kernel if splits == 1 else kernel
-    widest = _VECTOR_BYTES // (2 if half else np.dtype(dtype).itemsize)
-    vector = _vector(g, widest, reach + 2, 0)
-    filter_vector = _vector(g, widest, reach + 2, sums)
+    itemsize = 2 if half else np.dtype(dtype).itemsize
+    vector = _vector(g, _VECTOR_BYTES // itemsize, reach + 2, 0)
+    filter_vector = _vector(g, _FILTER_VECTOR_BYTES // itemsize, reach + 2, sums)
     lanes = _lanes(g, vector, _ACROSS)
     filter_lanes = _lanes(g, filter_vector, _ACROSS if sums <= 24 else 8)  # their sums fit into shared memory
 
