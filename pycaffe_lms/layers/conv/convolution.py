@@ -55,6 +55,7 @@ class ConvolutionLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp. NdConvolution: chuckcho/video-caffe.
     """
 
+    _planned: tuple[object, ...] | None = None  # what `plan` was made of
     declares = Declaration(
         bottoms=at_least(1),
         tops=at_least(1),
@@ -169,11 +170,14 @@ class ConvolutionLayer(Layer):
         self.by_products = not geometry.depthwise
         self.operation = ops.conv if self.by_products else ops.depthwise
         fused = {"bias": self.bias, "relu": self.rectifies} if self.by_products else {}
-        try:
-            self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, half=self.context.half, **fused)
-        except CaffeError as error:
-            error.at(layer=self.name, type=self.param.type)
-            raise
+        asked = (self.operation, geometry, self.dtype, ops.workspace_limit, fused)
+        if asked != self._planned:  # a net is declared anew where any blob of it changes its shape
+            try:
+                self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, half=self.context.half, **fused)
+            except CaffeError as error:
+                error.at(layer=self.name, type=self.param.type)
+                raise
+            self._planned = asked
         if self.plan.workspace_bytes:
             self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
 
