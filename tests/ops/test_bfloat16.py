@@ -16,6 +16,7 @@ from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.activation.relu import relu_forward
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
 from pycaffe_lms.ops.geometry import PoolGeometry
+from pycaffe_lms.ops.product_plan import product_plan
 from pycaffe_lms.ops.records import (
     Affine,
     AffineGradients,
@@ -25,6 +26,9 @@ from pycaffe_lms.ops.records import (
     LocalResponse,
     Moments,
     Rectified,
+    Rotation,
+    RowMoments,
+    RowNorm,
     RunningSums,
 )
 from pycaffe_lms.ops.sum_parts import fused_norm_work
@@ -214,7 +218,31 @@ def _sync_cases():
             yield "sync_norm_gradient", h(n, c, s), h(n, c, s), h(n, c, s), moments, scale, f(2 * c), items, size
 
 
-CASES = [*_cases(), *_sync_cases()]
+def _transformer_cases():
+    for rows, dim in ((50, 64), (3, 1504), (40, 33)):
+        norm, work = RowNorm(rows, dim, 1e-5), np.zeros(8000, np.float32)
+        for mean in (f(rows), None):
+            moments, sums = RowMoments(mean, positive(rows)), AffineGradients(f(dim), f(dim), False, True)
+            yield "layer_norm_forward", h(rows, dim), Affine(f(dim), f(dim)), h(rows, dim), moments, norm
+            yield "layer_norm_backward", h(rows, dim), f(dim), h(rows, dim), h(rows, dim), sums, moments, work, norm
+    for tanh in (False, True):
+        yield "gelu_forward", h(30, 65), h(30, 65), tanh
+        yield "gelu_backward", h(30, 65), h(30, 65), h(30, 65), tanh
+    for activation in ("SILU", "GELU", "GELU_TANH", "SIGMOID"):
+        yield "gated_unit_forward", h(30, 130), None, h(30, 65), activation, 30, 65
+        yield "gated_unit_backward", *(h(30, 64) for _ in range(5)), activation, 1, 30 * 64
+    yield (
+        "matmul",
+        h(4, 16, 24),
+        h(4, 24, 8),
+        h(4, 16, 8),
+        product_plan((4, 16, 24), (4, 24, 8), (4, 16, 8), False, False),
+    )
+    for interleaved in (False, True):
+        yield "rotary_forward", h(2, 9, 48), h(2, 9, 48), Rotation(18, 9, 2, 24, 16, 1e4, interleaved), interleaved
+
+
+CASES = [*_cases(), *_sync_cases(), *_transformer_cases()]
 
 
 def _placed(argument, put):
