@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: a5669543350b9c80844d23d6b5984310b2fe4ed7e38c9144ca0e9fd86abb633d
+# sha256 of proto/caffe.proto: e60c89187ff914fac173828e667d5f4991ec74e9da8d847ef7875a1f831156c2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -535,7 +535,7 @@ class ParamSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., share_mode: _Optional[_Union[ParamSpec.DimCheckMode, str]] = ..., lr_mult: _Optional[float] = ..., decay_mult: _Optional[float] = ...) -> None: ...
 
 class LayerParameter(_message.Message):
-    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "dense_image_data_param", "seg_accuracy_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
+    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "unsupported", "annotated_data_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "multibox_loss_param", "detection_output_param", "detection_evaluate_param", "bn_param", "reorg_param", "psroi_pooling_param", "box_annotator_ohem_param", "proposal_param", "psroi_align_param", "roi_align_param", "yolo_detection_output_param", "yolov3_detection_output_param", "eval_detection_param", "region_loss_param", "yolov3_param", "ctc_loss_param", "ctc_decoder_param", "labelsequence_accuracy_param", "continuation_indicator_param", "reverse_param", "triplet_loss_param", "correlation_param", "st_param", "dense_image_data_param", "seg_accuracy_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param", "layer_norm_param", "rms_norm_param", "gelu_param", "gated_unit_param", "matmul_param", "attention_param", "rotary_embedding_param")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     BOTTOM_FIELD_NUMBER: _ClassVar[int]
@@ -611,11 +611,35 @@ class LayerParameter(_message.Message):
     BN_PARAM_FIELD_NUMBER: _ClassVar[int]
     REORG_PARAM_FIELD_NUMBER: _ClassVar[int]
     PSROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    BOX_ANNOTATOR_OHEM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PSROI_ALIGN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ROI_ALIGN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    YOLO_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EVAL_DETECTION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REGION_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    YOLOV3_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CTC_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CTC_DECODER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TRIPLET_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ST_PARAM_FIELD_NUMBER: _ClassVar[int]
     DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
     RELU6_PARAM_FIELD_NUMBER: _ClassVar[int]
     ROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
     SMOOTH_L1_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LAYER_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RMS_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    GELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    GATED_UNIT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MATMUL_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ROTARY_EMBEDDING_PARAM_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     bottom: _containers.RepeatedScalarFieldContainer[str]
@@ -691,12 +715,36 @@ class LayerParameter(_message.Message):
     bn_param: BNParameter
     reorg_param: ReorgParameter
     psroi_pooling_param: PSROIPoolingParameter
+    box_annotator_ohem_param: BoxAnnotatorOHEMParameter
+    proposal_param: ProposalParameter
+    psroi_align_param: PSROIAlignParameter
+    roi_align_param: ROIAlignParameter
+    yolo_detection_output_param: YoloDetectionOutputParameter
+    yolov3_detection_output_param: Yolov3DetectionOutputParameter
+    eval_detection_param: EvalDetectionParameter
+    region_loss_param: RegionLossParameter
+    yolov3_param: Yolov3Parameter
+    ctc_loss_param: CTCLossParameter
+    ctc_decoder_param: CTCDecoderParameter
+    labelsequence_accuracy_param: LabelsequenceAccuracyParameter
+    continuation_indicator_param: ContinuationIndicatorParameter
+    reverse_param: ReverseParameter
+    triplet_loss_param: TripletLossParameter
+    correlation_param: CorrelationParameter
+    st_param: SpatialTransformerParameter
     dense_image_data_param: DenseImageDataParameter
     seg_accuracy_param: SegAccuracyParameter
     relu6_param: ReLU6Parameter
     roi_pooling_param: ROIPoolingParameter
     smooth_l1_loss_param: SmoothL1LossParameter
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., dense_image_data_param: _Optional[_Union[DenseImageDataParameter, _Mapping]] = ..., seg_accuracy_param: _Optional[_Union[SegAccuracyParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
+    layer_norm_param: LayerNormParameter
+    rms_norm_param: RMSNormParameter
+    gelu_param: GELUParameter
+    gated_unit_param: GatedUnitParameter
+    matmul_param: MatMulParameter
+    attention_param: AttentionParameter
+    rotary_embedding_param: RotaryEmbeddingParameter
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedField, _Mapping]]] = ..., annotated_data_param: _Optional[_Union[AnnotatedDataParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., multibox_loss_param: _Optional[_Union[MultiBoxLossParameter, _Mapping]] = ..., detection_output_param: _Optional[_Union[DetectionOutputParameter, _Mapping]] = ..., detection_evaluate_param: _Optional[_Union[DetectionEvaluateParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., box_annotator_ohem_param: _Optional[_Union[BoxAnnotatorOHEMParameter, _Mapping]] = ..., proposal_param: _Optional[_Union[ProposalParameter, _Mapping]] = ..., psroi_align_param: _Optional[_Union[PSROIAlignParameter, _Mapping]] = ..., roi_align_param: _Optional[_Union[ROIAlignParameter, _Mapping]] = ..., yolo_detection_output_param: _Optional[_Union[YoloDetectionOutputParameter, _Mapping]] = ..., yolov3_detection_output_param: _Optional[_Union[Yolov3DetectionOutputParameter, _Mapping]] = ..., eval_detection_param: _Optional[_Union[EvalDetectionParameter, _Mapping]] = ..., region_loss_param: _Optional[_Union[RegionLossParameter, _Mapping]] = ..., yolov3_param: _Optional[_Union[Yolov3Parameter, _Mapping]] = ..., ctc_loss_param: _Optional[_Union[CTCLossParameter, _Mapping]] = ..., ctc_decoder_param: _Optional[_Union[CTCDecoderParameter, _Mapping]] = ..., labelsequence_accuracy_param: _Optional[_Union[LabelsequenceAccuracyParameter, _Mapping]] = ..., continuation_indicator_param: _Optional[_Union[ContinuationIndicatorParameter, _Mapping]] = ..., reverse_param: _Optional[_Union[ReverseParameter, _Mapping]] = ..., triplet_loss_param: _Optional[_Union[TripletLossParameter, _Mapping]] = ..., correlation_param: _Optional[_Union[CorrelationParameter, _Mapping]] = ..., st_param: _Optional[_Union[SpatialTransformerParameter, _Mapping]] = ..., dense_image_data_param: _Optional[_Union[DenseImageDataParameter, _Mapping]] = ..., seg_accuracy_param: _Optional[_Union[SegAccuracyParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ..., layer_norm_param: _Optional[_Union[LayerNormParameter, _Mapping]] = ..., rms_norm_param: _Optional[_Union[RMSNormParameter, _Mapping]] = ..., gelu_param: _Optional[_Union[GELUParameter, _Mapping]] = ..., gated_unit_param: _Optional[_Union[GatedUnitParameter, _Mapping]] = ..., matmul_param: _Optional[_Union[MatMulParameter, _Mapping]] = ..., attention_param: _Optional[_Union[AttentionParameter, _Mapping]] = ..., rotary_embedding_param: _Optional[_Union[RotaryEmbeddingParameter, _Mapping]] = ...) -> None: ...
 
 class LMSParameter(_message.Message):
     __slots__ = ("policy",)
@@ -1602,6 +1650,92 @@ class SPPParameter(_message.Message):
     engine: SPPParameter.Engine
     def __init__(self, pyramid_height: _Optional[int] = ..., pool: _Optional[_Union[SPPParameter.PoolMethod, str]] = ..., engine: _Optional[_Union[SPPParameter.Engine, str]] = ...) -> None: ...
 
+class LayerNormParameter(_message.Message):
+    __slots__ = ("axis", "eps", "affine", "bias_term")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    AFFINE_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    eps: float
+    affine: bool
+    bias_term: bool
+    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ..., bias_term: bool = ...) -> None: ...
+
+class RMSNormParameter(_message.Message):
+    __slots__ = ("axis", "eps", "affine")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    AFFINE_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    eps: float
+    affine: bool
+    def __init__(self, axis: _Optional[int] = ..., eps: _Optional[float] = ..., affine: bool = ...) -> None: ...
+
+class GELUParameter(_message.Message):
+    __slots__ = ("approximate",)
+    class Approximate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[GELUParameter.Approximate]
+        TANH: _ClassVar[GELUParameter.Approximate]
+    NONE: GELUParameter.Approximate
+    TANH: GELUParameter.Approximate
+    APPROXIMATE_FIELD_NUMBER: _ClassVar[int]
+    approximate: GELUParameter.Approximate
+    def __init__(self, approximate: _Optional[_Union[GELUParameter.Approximate, str]] = ...) -> None: ...
+
+class GatedUnitParameter(_message.Message):
+    __slots__ = ("activation", "axis")
+    class Activation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SILU: _ClassVar[GatedUnitParameter.Activation]
+        GELU: _ClassVar[GatedUnitParameter.Activation]
+        GELU_TANH: _ClassVar[GatedUnitParameter.Activation]
+        SIGMOID: _ClassVar[GatedUnitParameter.Activation]
+    SILU: GatedUnitParameter.Activation
+    GELU: GatedUnitParameter.Activation
+    GELU_TANH: GatedUnitParameter.Activation
+    SIGMOID: GatedUnitParameter.Activation
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    activation: GatedUnitParameter.Activation
+    axis: int
+    def __init__(self, activation: _Optional[_Union[GatedUnitParameter.Activation, str]] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class MatMulParameter(_message.Message):
+    __slots__ = ("transpose_a", "transpose_b")
+    TRANSPOSE_A_FIELD_NUMBER: _ClassVar[int]
+    TRANSPOSE_B_FIELD_NUMBER: _ClassVar[int]
+    transpose_a: bool
+    transpose_b: bool
+    def __init__(self, transpose_a: bool = ..., transpose_b: bool = ...) -> None: ...
+
+class AttentionParameter(_message.Message):
+    __slots__ = ("heads", "kv_heads", "causal", "window", "scale")
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    CAUSAL_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    heads: int
+    kv_heads: int
+    causal: bool
+    window: int
+    scale: float
+    def __init__(self, heads: _Optional[int] = ..., kv_heads: _Optional[int] = ..., causal: bool = ..., window: _Optional[int] = ..., scale: _Optional[float] = ...) -> None: ...
+
+class RotaryEmbeddingParameter(_message.Message):
+    __slots__ = ("heads", "rotary_dim", "interleaved", "base")
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    ROTARY_DIM_FIELD_NUMBER: _ClassVar[int]
+    INTERLEAVED_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    heads: int
+    rotary_dim: int
+    interleaved: bool
+    base: float
+    def __init__(self, heads: _Optional[int] = ..., rotary_dim: _Optional[int] = ..., interleaved: bool = ..., base: _Optional[float] = ...) -> None: ...
+
 class SwishParameter(_message.Message):
     __slots__ = ("beta",)
     BETA_FIELD_NUMBER: _ClassVar[int]
@@ -2041,14 +2175,40 @@ class ShuffleChannelParameter(_message.Message):
     def __init__(self, group: _Optional[int] = ...) -> None: ...
 
 class ROIPoolingParameter(_message.Message):
-    __slots__ = ("pooled_h", "pooled_w", "spatial_scale")
+    __slots__ = ("pooled_h", "pooled_w", "spatial_scale", "pad_ratio")
     POOLED_H_FIELD_NUMBER: _ClassVar[int]
     POOLED_W_FIELD_NUMBER: _ClassVar[int]
     SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
+    PAD_RATIO_FIELD_NUMBER: _ClassVar[int]
     pooled_h: int
     pooled_w: int
     spatial_scale: float
-    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ...) -> None: ...
+    pad_ratio: float
+    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ..., pad_ratio: _Optional[float] = ...) -> None: ...
+
+class ROIAlignParameter(_message.Message):
+    __slots__ = ("pooled_h", "pooled_w", "spatial_scale", "sampling_ratio")
+    POOLED_H_FIELD_NUMBER: _ClassVar[int]
+    POOLED_W_FIELD_NUMBER: _ClassVar[int]
+    SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_RATIO_FIELD_NUMBER: _ClassVar[int]
+    pooled_h: int
+    pooled_w: int
+    spatial_scale: float
+    sampling_ratio: int
+    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ..., sampling_ratio: _Optional[int] = ...) -> None: ...
+
+class PSROIAlignParameter(_message.Message):
+    __slots__ = ("spatial_scale", "output_dim", "group_size", "sample_num")
+    SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_DIM_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_NUM_FIELD_NUMBER: _ClassVar[int]
+    spatial_scale: float
+    output_dim: int
+    group_size: int
+    sample_num: int
+    def __init__(self, spatial_scale: _Optional[float] = ..., output_dim: _Optional[int] = ..., group_size: _Optional[int] = ..., sample_num: _Optional[int] = ...) -> None: ...
 
 class PSROIPoolingParameter(_message.Message):
     __slots__ = ("spatial_scale", "output_dim", "group_size")
@@ -2059,6 +2219,304 @@ class PSROIPoolingParameter(_message.Message):
     output_dim: int
     group_size: int
     def __init__(self, spatial_scale: _Optional[float] = ..., output_dim: _Optional[int] = ..., group_size: _Optional[int] = ...) -> None: ...
+
+class ProposalParameter(_message.Message):
+    __slots__ = ("feat_stride", "base_size", "min_size", "ratio", "scale", "pre_nms_topn", "post_nms_topn", "nms_thresh")
+    FEAT_STRIDE_FIELD_NUMBER: _ClassVar[int]
+    BASE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MIN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    PRE_NMS_TOPN_FIELD_NUMBER: _ClassVar[int]
+    POST_NMS_TOPN_FIELD_NUMBER: _ClassVar[int]
+    NMS_THRESH_FIELD_NUMBER: _ClassVar[int]
+    feat_stride: int
+    base_size: int
+    min_size: int
+    ratio: _containers.RepeatedScalarFieldContainer[float]
+    scale: _containers.RepeatedScalarFieldContainer[float]
+    pre_nms_topn: int
+    post_nms_topn: int
+    nms_thresh: float
+    def __init__(self, feat_stride: _Optional[int] = ..., base_size: _Optional[int] = ..., min_size: _Optional[int] = ..., ratio: _Optional[_Iterable[float]] = ..., scale: _Optional[_Iterable[float]] = ..., pre_nms_topn: _Optional[int] = ..., post_nms_topn: _Optional[int] = ..., nms_thresh: _Optional[float] = ...) -> None: ...
+
+class BoxAnnotatorOHEMParameter(_message.Message):
+    __slots__ = ("roi_per_img", "ignore_label")
+    ROI_PER_IMG_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
+    roi_per_img: int
+    ignore_label: int
+    def __init__(self, roi_per_img: _Optional[int] = ..., ignore_label: _Optional[int] = ...) -> None: ...
+
+class RegionLossParameter(_message.Message):
+    __slots__ = ("side", "num_class", "bias_match", "coords", "num", "softmax", "jitter", "rescore", "object_scale", "class_scale", "noobject_scale", "coord_scale", "absolute", "thresh", "random", "biases", "softmax_tree", "class_map")
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASS_FIELD_NUMBER: _ClassVar[int]
+    BIAS_MATCH_FIELD_NUMBER: _ClassVar[int]
+    COORDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FIELD_NUMBER: _ClassVar[int]
+    SOFTMAX_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    RESCORE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    CLASS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    NOOBJECT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    COORD_SCALE_FIELD_NUMBER: _ClassVar[int]
+    ABSOLUTE_FIELD_NUMBER: _ClassVar[int]
+    THRESH_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    SOFTMAX_TREE_FIELD_NUMBER: _ClassVar[int]
+    CLASS_MAP_FIELD_NUMBER: _ClassVar[int]
+    side: int
+    num_class: int
+    bias_match: int
+    coords: int
+    num: int
+    softmax: int
+    jitter: float
+    rescore: int
+    object_scale: float
+    class_scale: float
+    noobject_scale: float
+    coord_scale: float
+    absolute: int
+    thresh: float
+    random: int
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    softmax_tree: str
+    class_map: str
+    def __init__(self, side: _Optional[int] = ..., num_class: _Optional[int] = ..., bias_match: _Optional[int] = ..., coords: _Optional[int] = ..., num: _Optional[int] = ..., softmax: _Optional[int] = ..., jitter: _Optional[float] = ..., rescore: _Optional[int] = ..., object_scale: _Optional[float] = ..., class_scale: _Optional[float] = ..., noobject_scale: _Optional[float] = ..., coord_scale: _Optional[float] = ..., absolute: _Optional[int] = ..., thresh: _Optional[float] = ..., random: _Optional[int] = ..., biases: _Optional[_Iterable[float]] = ..., softmax_tree: _Optional[str] = ..., class_map: _Optional[str] = ...) -> None: ...
+
+class Yolov3Parameter(_message.Message):
+    __slots__ = ("side", "num_class", "num", "object_scale", "class_scale", "noobject_scale", "coord_scale", "thresh", "anchors_scale", "biases", "mask", "use_logic_gradient", "use_focal_loss", "iou_loss", "iou_normalizer", "iou_thresh", "max_delta", "accumulate", "label_smooth_eps")
+    class IOU_LOSS(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        IOU: _ClassVar[Yolov3Parameter.IOU_LOSS]
+        GIOU: _ClassVar[Yolov3Parameter.IOU_LOSS]
+        MSE: _ClassVar[Yolov3Parameter.IOU_LOSS]
+        DIOU: _ClassVar[Yolov3Parameter.IOU_LOSS]
+        CIOU: _ClassVar[Yolov3Parameter.IOU_LOSS]
+    IOU: Yolov3Parameter.IOU_LOSS
+    GIOU: Yolov3Parameter.IOU_LOSS
+    MSE: Yolov3Parameter.IOU_LOSS
+    DIOU: Yolov3Parameter.IOU_LOSS
+    CIOU: Yolov3Parameter.IOU_LOSS
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    CLASS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    NOOBJECT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    COORD_SCALE_FIELD_NUMBER: _ClassVar[int]
+    THRESH_FIELD_NUMBER: _ClassVar[int]
+    ANCHORS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    USE_LOGIC_GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    USE_FOCAL_LOSS_FIELD_NUMBER: _ClassVar[int]
+    IOU_LOSS_FIELD_NUMBER: _ClassVar[int]
+    IOU_NORMALIZER_FIELD_NUMBER: _ClassVar[int]
+    IOU_THRESH_FIELD_NUMBER: _ClassVar[int]
+    MAX_DELTA_FIELD_NUMBER: _ClassVar[int]
+    ACCUMULATE_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SMOOTH_EPS_FIELD_NUMBER: _ClassVar[int]
+    side: int
+    num_class: int
+    num: int
+    object_scale: float
+    class_scale: float
+    noobject_scale: float
+    coord_scale: float
+    thresh: float
+    anchors_scale: int
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    mask: _containers.RepeatedScalarFieldContainer[int]
+    use_logic_gradient: bool
+    use_focal_loss: bool
+    iou_loss: Yolov3Parameter.IOU_LOSS
+    iou_normalizer: float
+    iou_thresh: float
+    max_delta: float
+    accumulate: bool
+    label_smooth_eps: float
+    def __init__(self, side: _Optional[int] = ..., num_class: _Optional[int] = ..., num: _Optional[int] = ..., object_scale: _Optional[float] = ..., class_scale: _Optional[float] = ..., noobject_scale: _Optional[float] = ..., coord_scale: _Optional[float] = ..., thresh: _Optional[float] = ..., anchors_scale: _Optional[int] = ..., biases: _Optional[_Iterable[float]] = ..., mask: _Optional[_Iterable[int]] = ..., use_logic_gradient: bool = ..., use_focal_loss: bool = ..., iou_loss: _Optional[_Union[Yolov3Parameter.IOU_LOSS, str]] = ..., iou_normalizer: _Optional[float] = ..., iou_thresh: _Optional[float] = ..., max_delta: _Optional[float] = ..., accumulate: bool = ..., label_smooth_eps: _Optional[float] = ...) -> None: ...
+
+class EvalDetectionParameter(_message.Message):
+    __slots__ = ("side", "num_class", "num_object", "threshold", "sqrt", "constriant", "score_type", "nms", "biases")
+    class ScoreType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OBJ: _ClassVar[EvalDetectionParameter.ScoreType]
+        PROB: _ClassVar[EvalDetectionParameter.ScoreType]
+        MULTIPLY: _ClassVar[EvalDetectionParameter.ScoreType]
+    OBJ: EvalDetectionParameter.ScoreType
+    PROB: EvalDetectionParameter.ScoreType
+    MULTIPLY: EvalDetectionParameter.ScoreType
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OBJECT_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    SQRT_FIELD_NUMBER: _ClassVar[int]
+    CONSTRIANT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NMS_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    side: int
+    num_class: int
+    num_object: int
+    threshold: float
+    sqrt: bool
+    constriant: bool
+    score_type: EvalDetectionParameter.ScoreType
+    nms: float
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, side: _Optional[int] = ..., num_class: _Optional[int] = ..., num_object: _Optional[int] = ..., threshold: _Optional[float] = ..., sqrt: bool = ..., constriant: bool = ..., score_type: _Optional[_Union[EvalDetectionParameter.ScoreType, str]] = ..., nms: _Optional[float] = ..., biases: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class YoloDetectionOutputParameter(_message.Message):
+    __slots__ = ("side", "num_classes", "num_box", "coords", "confidence_threshold", "nms_threshold", "biases", "label_map_file")
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    NUM_BOX_FIELD_NUMBER: _ClassVar[int]
+    COORDS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    NMS_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_MAP_FILE_FIELD_NUMBER: _ClassVar[int]
+    side: int
+    num_classes: int
+    num_box: int
+    coords: int
+    confidence_threshold: float
+    nms_threshold: float
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    label_map_file: str
+    def __init__(self, side: _Optional[int] = ..., num_classes: _Optional[int] = ..., num_box: _Optional[int] = ..., coords: _Optional[int] = ..., confidence_threshold: _Optional[float] = ..., nms_threshold: _Optional[float] = ..., biases: _Optional[_Iterable[float]] = ..., label_map_file: _Optional[str] = ...) -> None: ...
+
+class Yolov3DetectionOutputParameter(_message.Message):
+    __slots__ = ("num_classes", "num_box", "confidence_threshold", "nms_threshold", "biases", "anchors_scale", "mask_group_num", "mask", "gaussian_box")
+    NUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    NUM_BOX_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    NMS_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    ANCHORS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    MASK_GROUP_NUM_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    GAUSSIAN_BOX_FIELD_NUMBER: _ClassVar[int]
+    num_classes: int
+    num_box: int
+    confidence_threshold: float
+    nms_threshold: float
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    anchors_scale: _containers.RepeatedScalarFieldContainer[int]
+    mask_group_num: int
+    mask: _containers.RepeatedScalarFieldContainer[int]
+    gaussian_box: bool
+    def __init__(self, num_classes: _Optional[int] = ..., num_box: _Optional[int] = ..., confidence_threshold: _Optional[float] = ..., nms_threshold: _Optional[float] = ..., biases: _Optional[_Iterable[float]] = ..., anchors_scale: _Optional[_Iterable[int]] = ..., mask_group_num: _Optional[int] = ..., mask: _Optional[_Iterable[int]] = ..., gaussian_box: bool = ...) -> None: ...
+
+class CTCLossParameter(_message.Message):
+    __slots__ = ("output_delay", "blank_index", "preprocess_collapse_repeated", "ctc_merge_repeated", "loss_calculation_t", "alphabet_size", "time_step", "blank_label")
+    OUTPUT_DELAY_FIELD_NUMBER: _ClassVar[int]
+    BLANK_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PREPROCESS_COLLAPSE_REPEATED_FIELD_NUMBER: _ClassVar[int]
+    CTC_MERGE_REPEATED_FIELD_NUMBER: _ClassVar[int]
+    LOSS_CALCULATION_T_FIELD_NUMBER: _ClassVar[int]
+    ALPHABET_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TIME_STEP_FIELD_NUMBER: _ClassVar[int]
+    BLANK_LABEL_FIELD_NUMBER: _ClassVar[int]
+    output_delay: int
+    blank_index: int
+    preprocess_collapse_repeated: bool
+    ctc_merge_repeated: bool
+    loss_calculation_t: int
+    alphabet_size: int
+    time_step: int
+    blank_label: int
+    def __init__(self, output_delay: _Optional[int] = ..., blank_index: _Optional[int] = ..., preprocess_collapse_repeated: bool = ..., ctc_merge_repeated: bool = ..., loss_calculation_t: _Optional[int] = ..., alphabet_size: _Optional[int] = ..., time_step: _Optional[int] = ..., blank_label: _Optional[int] = ...) -> None: ...
+
+class CTCDecoderParameter(_message.Message):
+    __slots__ = ("blank_index", "ctc_merge_repeated")
+    BLANK_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CTC_MERGE_REPEATED_FIELD_NUMBER: _ClassVar[int]
+    blank_index: int
+    ctc_merge_repeated: bool
+    def __init__(self, blank_index: _Optional[int] = ..., ctc_merge_repeated: bool = ...) -> None: ...
+
+class LabelsequenceAccuracyParameter(_message.Message):
+    __slots__ = ("blank_label",)
+    BLANK_LABEL_FIELD_NUMBER: _ClassVar[int]
+    blank_label: int
+    def __init__(self, blank_label: _Optional[int] = ...) -> None: ...
+
+class ContinuationIndicatorParameter(_message.Message):
+    __slots__ = ("time_step", "batch_size")
+    TIME_STEP_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    time_step: int
+    batch_size: int
+    def __init__(self, time_step: _Optional[int] = ..., batch_size: _Optional[int] = ...) -> None: ...
+
+class ReverseParameter(_message.Message):
+    __slots__ = ("axis",)
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    def __init__(self, axis: _Optional[int] = ...) -> None: ...
+
+class TripletLossParameter(_message.Message):
+    __slots__ = ("margin",)
+    MARGIN_FIELD_NUMBER: _ClassVar[int]
+    margin: float
+    def __init__(self, margin: _Optional[float] = ...) -> None: ...
+
+class CorrelationParameter(_message.Message):
+    __slots__ = ("pad", "kernel_size", "max_displacement", "stride_1", "stride_2", "do_abs", "correlation_type")
+    class CorrelationType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MULTIPLY: _ClassVar[CorrelationParameter.CorrelationType]
+        SUBTRACT: _ClassVar[CorrelationParameter.CorrelationType]
+    MULTIPLY: CorrelationParameter.CorrelationType
+    SUBTRACT: CorrelationParameter.CorrelationType
+    PAD_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_DISPLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_1_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_2_FIELD_NUMBER: _ClassVar[int]
+    DO_ABS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_TYPE_FIELD_NUMBER: _ClassVar[int]
+    pad: int
+    kernel_size: int
+    max_displacement: int
+    stride_1: int
+    stride_2: int
+    do_abs: bool
+    correlation_type: CorrelationParameter.CorrelationType
+    def __init__(self, pad: _Optional[int] = ..., kernel_size: _Optional[int] = ..., max_displacement: _Optional[int] = ..., stride_1: _Optional[int] = ..., stride_2: _Optional[int] = ..., do_abs: bool = ..., correlation_type: _Optional[_Union[CorrelationParameter.CorrelationType, str]] = ...) -> None: ...
+
+class SpatialTransformerParameter(_message.Message):
+    __slots__ = ("transform_type", "sampler_type", "output_H", "output_W", "to_compute_dU", "theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta_2_3")
+    TRANSFORM_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_H_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_W_FIELD_NUMBER: _ClassVar[int]
+    TO_COMPUTE_DU_FIELD_NUMBER: _ClassVar[int]
+    THETA_1_1_FIELD_NUMBER: _ClassVar[int]
+    THETA_1_2_FIELD_NUMBER: _ClassVar[int]
+    THETA_1_3_FIELD_NUMBER: _ClassVar[int]
+    THETA_2_1_FIELD_NUMBER: _ClassVar[int]
+    THETA_2_2_FIELD_NUMBER: _ClassVar[int]
+    THETA_2_3_FIELD_NUMBER: _ClassVar[int]
+    transform_type: str
+    sampler_type: str
+    output_H: int
+    output_W: int
+    to_compute_dU: bool
+    theta_1_1: float
+    theta_1_2: float
+    theta_1_3: float
+    theta_2_1: float
+    theta_2_2: float
+    theta_2_3: float
+    def __init__(self, transform_type: _Optional[str] = ..., sampler_type: _Optional[str] = ..., output_H: _Optional[int] = ..., output_W: _Optional[int] = ..., to_compute_dU: bool = ..., theta_1_1: _Optional[float] = ..., theta_1_2: _Optional[float] = ..., theta_1_3: _Optional[float] = ..., theta_2_1: _Optional[float] = ..., theta_2_2: _Optional[float] = ..., theta_2_3: _Optional[float] = ...) -> None: ...
 
 class SmoothL1LossParameter(_message.Message):
     __slots__ = ("sigma",)

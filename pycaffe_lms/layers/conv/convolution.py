@@ -173,7 +173,9 @@ class ConvolutionLayer(Layer):
         asked = (self.operation, geometry, self.dtype, ops.workspace_limit, fused)
         if asked != self._planned:  # a net is declared anew where any blob of it changes its shape
             try:
-                self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, half=self.context.half, **fused)
+                self.plan = self.operation.plan(
+                    geometry, self.dtype, ops.workspace_limit, half=self.context.half, **fused
+                )
             except CaffeError as error:
                 error.at(layer=self.name, type=self.param.type)
                 raise
