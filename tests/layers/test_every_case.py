@@ -111,7 +111,8 @@ def test_float32_agrees_with_float64(case):
 
 
 # -- empty batches ------------------------------------------------------------------------------------------------
-_BATCH_AXIS = {"RNN": 1, "LSTM": 1, "LSTMUnit": 1, "DetectionEvaluate": 2}  # axis 0 is time; axis 2: rows of boxes
+_BATCH_AXIS = dict.fromkeys(("RNN", "LSTM", "LSTMUnit", "CTCLoss", "CtcLoss", "CTCGreedyDecoder"), 1)  # axis 0 is time
+_BATCH_AXIS["DetectionEvaluate"] = 2  # rows of boxes
 _CHOOSERS = {"BatchReindex"}  # bottom 1 chooses from bottom 0, so an empty batch is an empty choice
 
 
@@ -119,6 +120,9 @@ def _emptied(case):
     """Return the case's shapes without items: the batch axis is 0 where a bottom has as many items as the first."""
     if case.type in _CHOOSERS:
         return (case.shapes[0], (0,))
+    if case.type == "CtcLoss":
+        (steps, _, *classes), (_, *labels) = case.shapes
+        return ((steps, 0, *classes), (0, *labels))
     axis = _BATCH_AXIS.get(case.type, 0)
     n = case.shapes[0][axis]
     return tuple((*s[:axis], 0, *s[axis + 1 :]) if len(s) > axis and s[axis] == n else s for s in case.shapes)

@@ -78,7 +78,8 @@ class AttentionLayer(Layer):
         self.scratch("slopes", (self.heads * rows * s,), lives=Lives.CALL, forward=False)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        return Needs(bottoms=frozenset({0, 1, 2} if any(propagate_down) else ()))
+        bottoms = {0, 1, 2} if any(propagate_down[:2]) else {0, 1} if any(propagate_down) else ()
+        return Needs(bottoms=frozenset(bottoms))
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         pairs = sum((end - first) * (stop - begin) for first, end, begin, stop in self.shape.blocks())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...ops.records import Contrast, Triplets
 from ...proto import caffe_pb2
-from ..base import AnyArray, Ops, Pass, Shapes, between, count, exactly
+from ..base import AnyArray, Needs, Ops, Pass, Shapes, between, count, exactly
 from ..registry import register_layer
 from .base import LossLayer, OneLabelLossLayer
 
@@ -95,7 +96,7 @@ class TripletLossLayer(LossLayer):
 
     triplet_loss_param.margin: default 1. Bottoms 0 to 2: a (anchor), p (positive) and n (negative), N items of equally
     many elements each. Bottom 3, if given: w, N weights, no gradient; without it w is 1. Top 0: the loss, no axes.
-    Backward reads all bottoms; where the maximum is above 0: da = w (n - p), dp = w (p - a), dn = w (a - n), each times
+    Backward reads bottoms; where the maximum is above 0: da = w (n - p), dp = w (p - a), dn = w (a - n), each times
     loss weight / N, else 0.
     Raises: ShapeError for bottoms that do not fit each other.
     Source: happynear/caffe-windows, src/caffe/layers/triplet_loss_layer.cpp; lchia/caffe-triplet has weights. Forks
@@ -123,6 +124,12 @@ class TripletLossLayer(LossLayer):
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
         self.scratch("gap", self.size[:1], dtype=np.float64, lives=self.saved_if_needed)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        wanted = [i for i, wants in enumerate(propagate_down[:3]) if wants]
+        read = {k for i in wanted for k in ((1, 2), (0, 1), (0, 2))[i]}
+        weights = {3} if wanted and len(self.param.bottom) > 3 else set()
+        return Needs(bottoms=frozenset(read | weights))
 
     def _bottoms(self, io: Pass) -> Triplets:
         a, p, n, *weight = io.bottom

@@ -37,10 +37,10 @@ def triplet_loss_backward(
 ) -> None:
     """Compute dx, of bottom `which`: its one of negative - positive, positive - anchor and anchor - negative.
 
-    Each is times dloss * scale * weight where gap > 0, and 0 elsewhere.
+    Each is times dloss * scale * weight where gap > 0, and 0 elsewhere. A bottom that is not read may be None.
     """
-    a, p, b = (x.reshape(n, c) for x in bottoms[:3])
-    minuend, subtrahend = ((b, p), (p, a), (a, b))[which]
+    a, p, b, _ = bottoms
+    minuend, subtrahend = (x.reshape(n, c) for x in ((b, p), (p, a), (a, b))[which])
     factor = np.where(gap > 0, float(dloss.reshape(-1)[0]) * scale, 0.0)
     if bottoms.weight is not None:
         factor *= bottoms.weight.reshape(n)

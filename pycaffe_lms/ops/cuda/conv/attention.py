@@ -172,7 +172,7 @@ def attention_backward(
                 dq.reshape(-1)[block.queries : block.queries + block.rows * block.wide].fill(0)
             continue
         block.across(q, k, scores, shape.scale)
-        block.across(dy, v, slopes, 1.0)
+        block.across(dy, k if v is None else v, slopes, 1.0)  # without v nothing below reads the slopes
         block.run("slopes", (scores, slopes, lse.reshape(-1)[block.saved :]), float(shape.scale))
         if dv is not None:
             block.back(scores, dy, dv)
