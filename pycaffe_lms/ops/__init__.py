@@ -17,40 +17,16 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-FAMILIES = (
-    "basic",
-    "half",
-    "copy_all",
-    "random",
-    "update",
-    "recurrent",
-    *(f"activation.{n}" for n in ("bits", "dropout", "gated", "pointwise", "prelu", "relu")),
-    *(
-        f"conv.{n}"
-        for n in ("attention", "columns", "conv", "correlation", "depthwise", "embed", "inner_product", "matmul")
-    ),
-    *(f"loss.{n}" for n in ("accuracy", "ctc", "ctc_decoder", "euclidean", "log_loss", "margin", "sigmoid_loss")),
-    *(f"loss.{n}" for n in ("smooth_l1", "softmax", "triplet")),
-    *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "layer_norm", "lrn", "mvn", "normalize", "scale")),
-    *(
-        f"pooling.{n}"
-        for n in (
-            "affine_sample",
-            "pooling",
-            "pooling_last",
-            "pooling_nd",
-            "roi",
-            "roi_align",
-            "stochastic_pool",
-            "upsample",
-        )
-    ),
-    *(
-        f"shape.{n}"
-        for n in ("argmax", "axpy", "concat", "crop", "eltwise", "filter", "interp", "reduction", "reverse")
-    ),
-    *(f"shape.{n}" for n in ("rotary", "tile", "transpose")),
-)
+_ROOMS = {
+    "": "basic half copy_all random update recurrent",
+    "activation": "bits dropout gated pointwise prelu relu",
+    "conv": "attention columns conv correlation depthwise embed inner_product matmul",
+    "loss": "accuracy ctc ctc_decoder euclidean log_loss margin sigmoid_loss smooth_l1 softmax triplet",
+    "norm": "batch_norm bn fused_norm layer_norm lrn mvn normalize scale",
+    "pooling": "affine_sample pooling pooling_last pooling_nd roi roi_align stochastic_pool upsample",
+    "shape": "argmax axpy concat crop eltwise filter interp reduction reverse rotary tile transpose",
+}
+FAMILIES = tuple(f"{room}.{name}".lstrip(".") for room, names in _ROOMS.items() for name in names.split())
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums
 # may depend on it: with and without Large Model Support a layer must compute the same bits.
