@@ -92,7 +92,7 @@ def test_wrong_use(draw, tmp_path, capsys):
     assert draw("a.png", "-phase", "TRIAN")[0] == 2
     assert "TRIAN" in capsys.readouterr().err
     (tmp_path / "net.prototxt").write_text("layer { name: 3 }")
-    assert draw("a.png") == (1, None)
+    assert draw("a.dot") == (1, None)
     assert "net.prototxt:1" in capsys.readouterr().err
 
 

@@ -40,7 +40,7 @@ def around(case: Case) -> LayerNet:
     """The net of a case. Bottoms that take a gradient are Parameter layers; labels and the like are DummyData. Bottom 0
     has a second reader, so gradients add up."""
     run, cls = Run(case), LAYERS[case.type]
-    fixed = {*dict(case.integer_bottoms), *(cls.declares.no_backward or ())}
+    fixed = {*dict(case.integer_bottoms), *(cls.declares.no_backward or ()), *cls.declares.ignores_force_backward}
     learns = run.learns and case.n_top > 0
     if case.in_place and not learns:
         fixed |= {0}  # nothing else may read it, so nothing would give it a gradient

@@ -22,7 +22,8 @@ TYPES = {
     *("Convolution", "Deconvolution", "DepthwiseConvolution", "Pooling", "LRN", "InnerProduct", "Dropout", "Eltwise"),
     *("ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "BNLL", "Exp", "Log", "Power", "AbsVal", "Clip", "Swish"),
     *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
-    *("ShuffleChannel", "Threshold"),
+    *("ShuffleChannel", "Threshold", "Attention", "Correlation", "GELU", "GatedUnit", "LayerNorm", "MatMul", "RMSNorm"),
+    *("RotaryEmbedding", "SpatialTransformer"),
 }
 
 
@@ -85,6 +86,7 @@ def test_in_parts_it_is_the_same(case, any_place_will_do):
 def _expected_to_split(case):
     along_batch = any(f"{field}: {axis}" in case.text for field in ("axis", "concat_dim", "slice_dim") for axis in "0-")
     shared = case.type in ("Scale", "Bias") and (len(case.shapes) > 1 or "num_axes: 0" in case.text or along_batch)
+    shared |= case.type == "MatMul" and (len(case.shapes[0]) < 3 or case.shapes[0][:-2] != case.shapes[1][:-2])
     random = case.type == "Dropout" or "STOCHASTIC" in case.text
     nothing = (case.type == "Concat" and len(case.shapes) == 1) or (case.type == "Slice" and case.n_top == 1)
     nothing |= case.text == "slice_param { slice_point: 3 }"  # a top without elements

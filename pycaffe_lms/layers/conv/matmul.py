@@ -45,7 +45,7 @@ class MatMulLayer(Layer):
                 bottom=1,
                 fix="give equal sizes, or 1, in the axes before the last two",
             )
-        self.top = (*lead, m, n)
+        self.top, self.same_lead = (*lead, m, n), a[:-2] == b[:-2]
         return [self.top]
 
     @property
@@ -57,7 +57,6 @@ class MatMulLayer(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         (a, b), y, (turn_a, turn_b) = (tuple(map(int, s)) for s in bottom_shapes), self.top, self.turns
-        self.same_lead = a[:-2] == b[:-2]
         self.inner = a[-2] if turn_a else a[-1]
         self.plan = product_plan(a, b, y, turn_a, turn_b)
         self.plan_da = product_plan(b, y, a, turn_b, True) if turn_a else product_plan(y, b, a, False, not turn_b)
