@@ -46,6 +46,7 @@ _HEADER_TAG, _DATA_TAG, _NOTE_TAG = 1, 2, 3
 _NAMES = ("a sum", "a broadcast", "an exchange", "a gathering of parts", "a gathering of values")
 _SUM, _BROADCAST, _EXCHANGE, _GATHER_PARTS, _GATHER = range(5)
 _LONGEST_NAP_S = 2e-4  # between two looks at requests; MPI moves data only when it is called
+_SAID_S = 0.2  # in which the launcher passes on what was said
 _OTHERS_S = 0.5  # a rank that failed waits so long for a lower one, because many errors are found by all ranks
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
 ENDED_S = 10.0  # and so long until that one has ended all
@@ -164,6 +165,7 @@ class MpiRanks:
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks, with this exit code. Say why before."""
+        time.sleep(_SAID_S)
         self.comm.Abort(code)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import sys
+from contextlib import redirect_stderr
 from functools import cache, partial
+from io import StringIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +101,10 @@ def _end_all_with(ranks: mpi.MpiRanks) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if ranks.speaks(error):
-            print(f"rank {ranks.index} of {ranks.count} on {ranks.hosts[ranks.index]}:", file=sys.stderr)
-            before(kind, error, trace)
+            with redirect_stderr(StringIO()) as said:
+                print(f"rank {ranks.index} of {ranks.count} on {ranks.hosts[ranks.index]}:", file=sys.stderr)
+                before(kind, error, trace)
+            sys.stderr.write(said.getvalue())  # in one piece, of which no end can be lost
             sys.stderr.flush()
             ranks.abort(getattr(error, "exit_code", 1))
 
