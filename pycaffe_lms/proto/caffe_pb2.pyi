@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: e60c89187ff914fac173828e667d5f4991ec74e9da8d847ef7875a1f831156c2
+# sha256 of proto/caffe.proto: 9b6e642e4856ab9b88a3872fcf9beeff9e1083d4e6c4f17577ae94934696db6f
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -763,7 +763,17 @@ class LMSParameter(_message.Message):
     def __init__(self, policy: _Optional[_Union[LMSParameter.Policy, str]] = ...) -> None: ...
 
 class TransformationParameter(_message.Message):
-    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "scale_factors", "crop_width", "crop_height")
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "scale_factors", "crop_width", "crop_height", "random_resize_param", "random_aspect_ratio_param", "img_rand_resize_lower", "img_rand_resize_upper", "rand_resize_ratio_lower", "rand_resize_ratio_upper", "vertical_stretch_lower", "vertical_stretch_upper", "horizontal_stretch_lower", "horizontal_stretch_upper", "interpolation_algo_down", "interpolation_algo_up", "allow_upscale")
+    class InterpolationAlgo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        INTER_NEAREST: _ClassVar[TransformationParameter.InterpolationAlgo]
+        INTER_LINEAR: _ClassVar[TransformationParameter.InterpolationAlgo]
+        INTER_CUBIC: _ClassVar[TransformationParameter.InterpolationAlgo]
+        INTER_AREA: _ClassVar[TransformationParameter.InterpolationAlgo]
+    INTER_NEAREST: TransformationParameter.InterpolationAlgo
+    INTER_LINEAR: TransformationParameter.InterpolationAlgo
+    INTER_CUBIC: TransformationParameter.InterpolationAlgo
+    INTER_AREA: TransformationParameter.InterpolationAlgo
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -781,6 +791,19 @@ class TransformationParameter(_message.Message):
     SCALE_FACTORS_FIELD_NUMBER: _ClassVar[int]
     CROP_WIDTH_FIELD_NUMBER: _ClassVar[int]
     CROP_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_RESIZE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_ASPECT_RATIO_PARAM_FIELD_NUMBER: _ClassVar[int]
+    IMG_RAND_RESIZE_LOWER_FIELD_NUMBER: _ClassVar[int]
+    IMG_RAND_RESIZE_UPPER_FIELD_NUMBER: _ClassVar[int]
+    RAND_RESIZE_RATIO_LOWER_FIELD_NUMBER: _ClassVar[int]
+    RAND_RESIZE_RATIO_UPPER_FIELD_NUMBER: _ClassVar[int]
+    VERTICAL_STRETCH_LOWER_FIELD_NUMBER: _ClassVar[int]
+    VERTICAL_STRETCH_UPPER_FIELD_NUMBER: _ClassVar[int]
+    HORIZONTAL_STRETCH_LOWER_FIELD_NUMBER: _ClassVar[int]
+    HORIZONTAL_STRETCH_UPPER_FIELD_NUMBER: _ClassVar[int]
+    INTERPOLATION_ALGO_DOWN_FIELD_NUMBER: _ClassVar[int]
+    INTERPOLATION_ALGO_UP_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_UPSCALE_FIELD_NUMBER: _ClassVar[int]
     scale: float
     mirror: bool
     crop_size: int
@@ -798,7 +821,44 @@ class TransformationParameter(_message.Message):
     scale_factors: _containers.RepeatedScalarFieldContainer[float]
     crop_width: int
     crop_height: int
-    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., scale_factors: _Optional[_Iterable[float]] = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ...) -> None: ...
+    random_resize_param: RandomResizeParameter
+    random_aspect_ratio_param: RandomAspectRatioParameter
+    img_rand_resize_lower: int
+    img_rand_resize_upper: int
+    rand_resize_ratio_lower: float
+    rand_resize_ratio_upper: float
+    vertical_stretch_lower: float
+    vertical_stretch_upper: float
+    horizontal_stretch_lower: float
+    horizontal_stretch_upper: float
+    interpolation_algo_down: TransformationParameter.InterpolationAlgo
+    interpolation_algo_up: TransformationParameter.InterpolationAlgo
+    allow_upscale: bool
+    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., scale_factors: _Optional[_Iterable[float]] = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ..., random_resize_param: _Optional[_Union[RandomResizeParameter, _Mapping]] = ..., random_aspect_ratio_param: _Optional[_Union[RandomAspectRatioParameter, _Mapping]] = ..., img_rand_resize_lower: _Optional[int] = ..., img_rand_resize_upper: _Optional[int] = ..., rand_resize_ratio_lower: _Optional[float] = ..., rand_resize_ratio_upper: _Optional[float] = ..., vertical_stretch_lower: _Optional[float] = ..., vertical_stretch_upper: _Optional[float] = ..., horizontal_stretch_lower: _Optional[float] = ..., horizontal_stretch_upper: _Optional[float] = ..., interpolation_algo_down: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., interpolation_algo_up: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., allow_upscale: bool = ...) -> None: ...
+
+class RandomResizeParameter(_message.Message):
+    __slots__ = ("min_size", "max_size", "resize_param")
+    MIN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    min_size: int
+    max_size: int
+    resize_param: ResizeParameter
+    def __init__(self, min_size: _Optional[int] = ..., max_size: _Optional[int] = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ...) -> None: ...
+
+class RandomAspectRatioParameter(_message.Message):
+    __slots__ = ("min_area_ratio", "max_area_ratio", "aspect_ratio_change", "max_attempt", "resize_param")
+    MIN_AREA_RATIO_FIELD_NUMBER: _ClassVar[int]
+    MAX_AREA_RATIO_FIELD_NUMBER: _ClassVar[int]
+    ASPECT_RATIO_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    min_area_ratio: float
+    max_area_ratio: float
+    aspect_ratio_change: float
+    max_attempt: int
+    resize_param: ResizeParameter
+    def __init__(self, min_area_ratio: _Optional[float] = ..., max_area_ratio: _Optional[float] = ..., aspect_ratio_change: _Optional[float] = ..., max_attempt: _Optional[int] = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ...) -> None: ...
 
 class ResizeParameter(_message.Message):
     __slots__ = ("prob", "resize_mode", "height", "width", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale")

@@ -2673,6 +2673,8 @@ class ParameterTypes:
     RMSNorm: type[pb.RMSNormParameter]
     ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
+    RandomAspectRatio: type[pb.RandomAspectRatioParameter]
+    RandomResize: type[pb.RandomResizeParameter]
     ReLU6: type[pb.ReLU6Parameter]
     ReLU: type[pb.ReLUParameter]
     Recurrent: type[pb.RecurrentParameter]

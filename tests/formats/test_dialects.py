@@ -213,9 +213,9 @@ WRONG = [
         '  fix: write a layer of type "ReLU" after it',
     ),
     (
-        HEAD + "transform_param { pad: 0\n random_resize_param { } } }",
+        HEAD + "transform_param { pad: 0\n flow: true } }",
         6,
-        'TransformationParameter has no field "random_resize_param": it belongs to Intel Caffe '
+        'TransformationParameter has no field "flow": it belongs to Intel Caffe '
         "(not supported: this change of "
         "pictures)\n  fix: make it when the data is made, or feed it from Python",
     ),

@@ -41,7 +41,7 @@ FORK_MESSAGES = {
     *("CTCLossParameter", "CTCDecoderParameter", "LabelsequenceAccuracyParameter", "ContinuationIndicatorParameter"),
     *("ReverseParameter", "TripletLossParameter", "CorrelationParameter", "SpatialTransformerParameter"),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
-    *("DenseImageDataParameter", "SegAccuracyParameter"),
+    *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {
     "BlobProto": {10, 11, 12, 13},

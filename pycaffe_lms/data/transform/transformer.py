@@ -18,6 +18,7 @@ from ...proto.caffe_pb2 import TEST, TRAIN, TransformationParameter
 from .augment import add_noise, check_fields, resize, resized_size
 from .mean import load_mean
 from .picture import require_opencv, to_pixels, to_planes
+from .random_size import random_size
 from .workers import each
 
 Shape = tuple[int, int, int]
@@ -85,6 +86,7 @@ class DataTransformer:
         self.force_gray: bool = transform_param.force_gray
         refuse_contradictions(transform_param, source=source)
         check_fields(transform_param, source=source)
+        self._random_size = random_size(transform_param, self.crop, source=source)
         if self._changes:
             require_opencv()
         self.mean_file: str = transform_param.mean_file
@@ -100,7 +102,7 @@ class DataTransformer:
     @property
     def _changes(self) -> bool:
         """Return whether pictures are resized or get noise."""
-        return self.resize_param is not None or self.noise_param is not None
+        return any(change is not None for change in (self.resize_param, self._random_size, self.noise_param))
 
     @property
     def mean_values(self) -> list[float]:
@@ -121,7 +123,9 @@ class DataTransformer:
         return known
 
     def _resized(self, shape: Shape) -> Shape:
-        """Return the shape that an item of this shape has before it is cropped."""
+        """Return the shape that an item of this shape has before it is cropped; with a random size the least."""
+        if self._random_size is not None:
+            return (shape[0], *self.crop)
         if self.resize_param is None:
             return shape
         return (shape[0], *resized_size(self.resize_param, *shape[1:]))
@@ -207,6 +211,8 @@ class DataTransformer:
             )
         try:
             image = to_pixels(array)
+            if self._random_size is not None:
+                image = self._random_size.apply(image, rng)
             if self.resize_param is not None:
                 image = resize(image, self.resize_param, rng)
             if self.noise_param is not None:

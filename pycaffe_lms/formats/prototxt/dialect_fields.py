@@ -185,25 +185,9 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "min_width": _augment(INTEL),
     },
     "TransformationParameter": {
-        **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
         "flow": _augment(INTEL, "false"),
         "bgr2rgb": _augment(INTEL, "false"),
         "pad": _augment(INTEL),
-        **dict.fromkeys(
-            ("img_rand_resize_lower", "img_rand_resize_upper", "rand_resize_ratio_lower", "rand_resize_ratio_upper"),
-            _augment(NVIDIA),
-        ),
-        **dict.fromkeys(
-            (
-                "vertical_stretch_lower",
-                "vertical_stretch_upper",
-                "horizontal_stretch_lower",
-                "horizontal_stretch_upper",
-            ),
-            _augment(NVIDIA, "1"),
-        ),
-        **dict.fromkeys(("interpolation_algo_down", "interpolation_algo_up"), _augment(NVIDIA, None)),
-        "allow_upscale": _augment(NVIDIA, "false"),
         "num_labels": _nvidia("labels as vectors", "keep the labels in a database of their own", "0"),
     },
 }

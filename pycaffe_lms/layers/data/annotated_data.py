@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...data.feed.annotated_batches import AnnotatedBatches
+from ...data.transform.random_size import FIELDS as RANDOM_SIZE
 from ...data.transform.sampler import check_sampler
 from ...data.transform.transformer import DataTransformer
 from ...errors import LayerParamError
@@ -44,6 +45,8 @@ class AnnotatedDataLayer(DataLayer):
         self._check_source("data_param", "the database folder that convert_annoset wrote")
         self._warn_of_unused("data_param", "rand_skip", "force_encoded_color")
         self._warn_of_unused("transform_param", *ONLY_SEGMENTED)
+        for field in filter(self.param.transform_param.HasField, RANDOM_SIZE):
+            raise self.error(f"transform_param.{field} would not change the boxes", fix="use batch_sampler")
         p = self.param.annotated_data_param
         for number, sampler in enumerate(p.batch_sampler, 1):
             try:

@@ -13,13 +13,14 @@ from ...data.feed.segmentation import (
     Pictures,
     SegmentationBatches,
 )
+from ...data.transform.random_size import FIELDS as RANDOM_SIZE
 from ...data.transform.transformer import DataTransformer
 from ...proto.caffe_pb2 import ImageDataParameter
 from ..base import TRAIN, Shapes, between, exactly
 from ..registry import register_layer
 from .data import ONLY_ANNOTATED, DataLayer
 
-_CHANGES = ("resize_param", "noise_param", *ONLY_ANNOTATED)
+_CHANGES = ("resize_param", "noise_param", *ONLY_ANNOTATED, *RANDOM_SIZE)
 
 
 class _SegmentationLayer(DataLayer):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...data.feed.windows import Crop, WindowBatches, WindowList
 from ...data.transform.mean import load_mean
+from ...data.transform.random_size import FIELDS as RANDOM_SIZE
 from ...errors import DataError, Where
 from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
@@ -38,7 +39,7 @@ class WindowDataLayer(DataLayer):
         p, transform = self.param.window_data_param, self.param.transform_param
         self._check_source("window_data_param", "the window file")
         self._warn_of_unused("window_data_param", "mean_file", "crop_size", "mirror")
-        self._warn_of_unused("transform_param", *ONLY_SEGMENTED)
+        self._warn_of_unused("transform_param", *ONLY_SEGMENTED, *RANDOM_SIZE)
         if transform.crop_size == 0:
             raise self.error("has no crop_size", fix="set transform_param.crop_size, the size that windows get")
         if p.context_pad * 2 >= transform.crop_size:
