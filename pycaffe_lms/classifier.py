@@ -13,11 +13,12 @@ from .errors import ArrayError, UsageError
 from .io import oversample as ten_crops
 from .io import resize_image
 from .net import weights
+from .net.net import Net as BuiltNet
 from .pycaffe.classes import TEST, Net
 
 
 def input_transformer(
-    net: Net,
+    net: BuiltNet,
     mean: np.ndarray | None = None,
     input_scale: float | None = None,
     raw_scale: float | None = None,

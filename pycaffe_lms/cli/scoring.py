@@ -6,11 +6,15 @@ import argparse
 import logging
 import re
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from ..arrays import HostArray
 from ..classifier import input_transformer
@@ -29,6 +33,10 @@ from . import devices, flags
 _log = logging.getLogger(__name__)
 Given: TypeAlias = dict[str, dict[str, HostArray]]  # file -> input -> its array
 _Number = TypeVar("_Number", int, float)
+_UNREADABLE = (  # what NumPy raises for damaged files
+    *(ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError),
+    *(KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+)
 ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 """Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
 
@@ -101,14 +109,14 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
     return where | {"tuning": replace(Net.tuning_by_hand, half=True)} if flags.half(args) else where
 
 
-def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> int:
+def set_input(net: BuiltNet, transformer: Transformer, args: argparse.Namespace) -> int:
     """Set the transformer of the net's first input as the flags say; return the input's channels."""
     name = net.inputs[0]
     channels = net.blobs[name].shape[1]
     color = channels == 3
     swap = args.channel_swap if args.channel_swap is not None else "2,1,0" * color
     if swap:
-        order = numbers(swap, "-channel_swap")
+        order = numbers(swap, "-channel_swap", int)
         if sorted(order) != list(range(channels)):
             raise UsageError(
                 f"-channel_swap {swap} is no order of the net's {channels} channels",
@@ -147,21 +155,43 @@ def mean_of_channels(path: str) -> HostArray:
 
 def load_npy(path: str) -> HostArray:
     """Return the numbers in a .npy file. Raises DataError, also if it ends too early."""
-    try:
+    with _numpy_file(path, ".npy", "numpy.save"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as failure:
-        raise could_not_open(path, failure, DataError) from None
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as failure:
-        raise DataError(
-            f"not a readable .npy file: {failure}", where=Where(file=path), fix="write it with numpy.save"
-        ) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         raise DataError("holds no array of numbers", where=Where(file=path), fix="write it with numpy.save")
     return np.array(array)
 
 
-def numbers(text: str, flag: str, kind: type[_Number] = int) -> list[_Number]:  # type: ignore[assignment]
-    """Return [256, 256] of "256,256". Raises UsageError."""
+def _load_npz(path: str) -> dict[str, HostArray]:
+    """Return the arrays of numbers in a .npz file by name. Raises DataError, also if it is damaged."""
+    with _numpy_file(path, ".npz", "numpy.savez"), open(path, "rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, NpzFile):
+            raise ValueError("it holds one array")
+        with archive:
+            arrays = dict(archive)
+    wrong = [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]
+    if wrong:
+        what = f"{', '.join(wrong)}: no array of numbers"
+        raise DataError(what, where=Where(file=path), fix="write it with numpy.savez")
+    return arrays
+
+
+@contextmanager
+def _numpy_file(path: str, ending: str, writer: str) -> Iterator[None]:
+    """Turn what NumPy raises for a file that it cannot read into a DataError. writer: what makes such files."""
+    try:
+        yield
+    except OSError as failure:
+        raise could_not_open(path, failure, DataError) from None
+    except _UNREADABLE as failure:
+        raise DataError(
+            f"not a readable {ending} file: {failure}", where=Where(file=path), fix=f"write it with {writer}"
+        ) from None
+
+
+def numbers(text: str, flag: str, kind: type[_Number]) -> list[_Number]:
+    """Return [256, 256] of "256,256". kind: int or float. Raises UsageError."""
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:
@@ -187,8 +217,7 @@ def read_input(net: BuiltNet, path: str, args: argparse.Namespace) -> dict[str, 
     check_readable(path, DataError)
     first = net.inputs[0] if net.inputs else None
     if path.endswith(".npz"):
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = dict(archive)
+        arrays = _load_npz(path)
         unknown = sorted(set(arrays) - set(net.inputs))
         if unknown or not arrays:
             what = f"holds {', '.join(unknown)}, but the net has no such input" if unknown else "holds no array"
@@ -206,8 +235,8 @@ def read_input(net: BuiltNet, path: str, args: argparse.Namespace) -> dict[str, 
             where=Where(file=path),
             fix="give a .npy file with what the net sees",
         )
-    transformer = input_transformer(net)  # type: ignore[arg-type]
-    color = set_input(net, transformer, args) != 1  # type: ignore[arg-type]
+    transformer = input_transformer(net)
+    color = set_input(net, transformer, args) != 1
     return {first: _fit(net, first, transformer.preprocess(first, load_image(path, color)), path)}
 
 

@@ -239,3 +239,17 @@ def test_int8_from_a_list(files, said, tmp_path, monkeypatch):
     (tmp_path / "list.txt").write_text("\n")
     code, _, err = said(*argv)
     assert code == 2 and "list.txt names no file" in err
+
+
+@pytest.mark.parametrize("kind", ["no zip", "a torn zip", "one array", "words"])
+def test_damaged_arrays_to_check_on(files, said, tmp_path, kind):
+    model, trained = files
+    path = tmp_path / "given.npz"
+    np.savez(path, data=np.full((2, 3, 6, 6), "x" if kind == "words" else 0))
+    if kind == "one array":
+        with open(path, "wb") as file:
+            np.save(file, np.zeros(3))
+    elif kind != "words":
+        path.write_bytes(b"rubbish" if kind == "no zip" else path.read_bytes()[:-30])
+    code, _, err = said("-model", model, "-weights", trained, "-o", tmp_path / "net.onnx", "-check_on", path)
+    assert code == 1 and "given.npz: " in err and "fix: write it with numpy.savez" in err and "Traceback" not in err

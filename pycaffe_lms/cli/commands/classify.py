@@ -70,7 +70,7 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Save the scores, or print the best classes; with -labels_file, do both."""
-    dims = scoring.numbers(args.images_dim, "-images_dim")
+    dims = scoring.numbers(args.images_dim, "-images_dim", int)
     if len(dims) != 2 or min(dims) < 1:
         raise UsageError(f"-images_dim {args.images_dim} is not a height and a width", fix="for example 256,256")
     if args.top < 1:
