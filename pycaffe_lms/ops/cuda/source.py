@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+BLOCK_MAX = """
+__device__ A block_max(A value) {  // over 256 threads; every thread gets the largest, where none is NaN
+  __shared__ A part[256];
+  part[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = 128; half > 0; half >>= 1) {
+    if (threadIdx.x < half) {
+      A other = part[threadIdx.x + half];
+      if (other > part[threadIdx.x]) part[threadIdx.x] = other;
+    }
+    __syncthreads();
+  }
+  A best = part[0];
+  __syncthreads();
+  return best;
+}
+"""
 BLOCK_SUM = """
 template <typename S> __device__ S block_sum(S value) {  // a fixed tree over 256 threads; every thread gets the sum
   __shared__ S part[256];

@@ -6,27 +6,15 @@ from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.cuda import launch
 from ...records import AttentionShape, QueryKeyValue
-from ..source import BLOCK_SUM
+from ..source import BLOCK_MAX, BLOCK_SUM
 
 __all__ = ["attention_backward", "attention_forward"]
 
 # A block of threads for each row of scores (heads, rows, columns); column 0 is key `begin`, row 0 query `first`.
 _ROWS = (
-    BLOCK_SUM
+    BLOCK_MAX
+    + BLOCK_SUM
     + """
-__device__ A block_max(A value) {
-  __shared__ A part[256];
-  part[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = 128; half > 0; half >>= 1) {
-    if (threadIdx.x < half && part[threadIdx.x + half] > part[threadIdx.x])
-      part[threadIdx.x] = part[threadIdx.x + half];
-    __syncthreads();
-  }
-  A best = part[0];
-  __syncthreads();
-  return best;
-}
 // query i sees columns low <= c < high
 #define SEEN \\
     const long long row = blockIdx.x, head = row / rows, i = first + row % rows; \\

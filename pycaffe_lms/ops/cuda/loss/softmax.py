@@ -8,28 +8,14 @@ from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...records import Grid, LabelGrid
 from ..elementwise import elementwise, run
-from ..source import BLOCK_SUM, DIVIDE, divider
+from ..source import BLOCK_MAX, BLOCK_SUM, DIVIDE, divider
 
 __all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward", "softmax_losses"]
 
 _SOFTMAX = (
-    BLOCK_SUM
+    BLOCK_MAX
+    + BLOCK_SUM
     + """
-__device__ A block_max(A value) {
-  __shared__ A part[256];
-  part[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = 128; half > 0; half >>= 1) {
-    if (threadIdx.x < half) {
-      A other = part[threadIdx.x + half];
-      if (other > part[threadIdx.x]) part[threadIdx.x] = other;
-    }
-    __syncthreads();
-  }
-  A best = part[0];
-  __syncthreads();
-  return best;
-}
 // one block for each row: long rows of neighbouring elements
 extern "C" __global__ void row_forward(const T* x, T* y, long long c) {
   x += blockIdx.x * c;
