@@ -44,9 +44,12 @@ class RandomSize:
             raise self._refuse(f"{self._field} needs a crop, which gives all pictures one size", "add crop_size")
         if param.mean_file:
             raise self._refuse(f"{self._field} does not go with a mean_file, which has one size", "write mean_value")
+        self._draw = self._stretched
         if self._field == "random_resize_param":
+            self._draw = self._by_shorter_side
             self._check_range("random_resize_param.", "min_size", "max_size", param.random_resize_param)
         elif self._field == "random_aspect_ratio_param":
+            self._draw = self._part
             ratios = param.random_aspect_ratio_param
             if not 0 < ratios.min_area_ratio <= ratios.max_area_ratio <= 1 or not 0 < ratios.aspect_ratio_change <= 1:
                 raise self._refuse(
@@ -71,12 +74,7 @@ class RandomSize:
 
         Raises: DataError where it comes out smaller than the crop.
         """
-        if self._field == "random_resize_param":
-            result = self._by_shorter_side(image, rng)
-        elif self._field == "random_aspect_ratio_param":
-            result = self._part(image, rng)
-        else:
-            result = self._stretched(image, rng)
+        result = self._draw(image, rng)
         height, width = result.shape[:2]
         if height < self._crop[0] or width < self._crop[1]:
             raise DataError(
