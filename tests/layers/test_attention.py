@@ -97,7 +97,7 @@ def test_needs_and_memory():
     ).layer
     assert layer.backward_needs([False, True, False], []) == Needs(bottoms=frozenset({0, 1, 2}))
     sizes = {name: s.nbytes for name, s in layer.scratches.items()}
-    assert sizes == {"lse": 16 * 4096 * 4, "scores": 64 << 20, "slopes": 64 << 20}
+    assert sizes == {"lse": 16 * 4096 * 4, "work": 64 << 20, "backward_work": 128 << 20}
     assert layer.shape.rows == 256 and layer.splits_over_batch
     assert layer.flops([], []) == 4 * 64 * sum(256 * 256 * (i + 1) for i in range(16))
 

@@ -7,7 +7,10 @@ import pytest
 
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.solvers import solver_class
 from tests.onnx_export.harness import net_of
 
 from . import nets
@@ -92,6 +95,35 @@ def test_lms_changes_no_bit(seed):
     lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed % 3])
     assert _train(device, lms) == _train()
     assert device.bytes_in > 0
+
+
+def _half(device, lms=None):
+    parsed = parse_solver(nets.solver_text("transformer"), "transformer.prototxt")
+    return solver_class(parsed.message)(parsed.message, device=device, lms=lms, tuning=Tuning(half=True))
+
+
+def test_bfloat16_reaches_all_but_scores_and_indices():
+    values = {v.name: v.half for v in _half(SimDevice(64 << 20)).net.graph.values}
+    wide = {name for name, half in values.items() if not half}
+    assert wide == {"tokens", "targets", "scores", "loss"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lms_changes_no_bit_of_bfloat16(seed):
+    device = SimDevice(64 << 20, order="random", seed=seed)
+    lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed])
+    expected = nets.train(_half(SimDevice(64 << 20)), 3)
+    assert nets.train(_half(device, lms), 3) == expected and device.bytes_in > 0
+    assert expected[0][:2] == pytest.approx(_train()[0][:2], rel=0.01) and expected[0] != _train()[0]
+
+
+def test_gradients_of_bfloat16_are_those_of_float32_but_for_rounding():
+    found = []
+    for solver in (nets.make_solver("transformer", None, None), _half(get_device("cpu"))):
+        solver.step(1)
+        found.append([b.read_diff().astype(np.float64) for b in solver.net.learnable_params])
+    for exact, rounded in zip(*found, strict=True):
+        assert 1e-5 < np.linalg.norm(rounded - exact) / np.linalg.norm(exact) < 0.05
 
 
 def _fed(text: str):

@@ -20,11 +20,13 @@ from pycaffe_lms.ops.product_plan import product_plan
 from pycaffe_lms.ops.records import (
     Affine,
     AffineGradients,
+    AttentionShape,
     BatchNorm,
     FusedNormGradients,
     Grid,
     LocalResponse,
     Moments,
+    QueryKeyValue,
     Rectified,
     Rotation,
     RowMoments,
@@ -240,6 +242,19 @@ def _transformer_cases():
     )
     for interleaved in (False, True):
         yield "rotary_forward", h(2, 9, 48), h(2, 9, 48), Rotation(18, 9, 2, 24, 16, 1e4, interleaved), interleaved
+    size = 40, 24, 16
+    for transpose in (False, True):
+        w = h(16, 24) if transpose else h(24, 16)
+        yield "inner_product_forward", h(40, 16), w, f(24), h(40, 24), *size, transpose
+        yield "inner_product_backward_data", h(40, 24), w, h(40, 16), *size, transpose
+        dw = f(16, 24) if transpose else f(24, 16)
+        yield "inner_product_backward_weight", h(40, 16), h(40, 24), dw, *size, transpose, transpose
+    yield "inner_product_backward_bias", h(40, 24), f(24), 40, 24, True
+    for columns in (24, 33):
+        index = np.array([3, 0, 4, 3, 9, 3], np.float32)
+        for b in (None, f(columns)):
+            yield "embed_forward", index, f(10, columns), b, h(6, columns), 6, columns, 10
+        yield "embed_backward", index, h(6, columns), f(10, columns), True, 6, columns, 10
 
 
 CASES = [*_cases(), *_sync_cases(), *_transformer_cases()]
@@ -288,6 +303,50 @@ GEOMETRIES = {
     "groups": geometry(4, 16, 16, (9, 9), 3, pad=1, group=2),
     "a channel each": geometry(4, 24, 24, (9, 9), 3, pad=1, group=24),
 }
+
+
+ATTENTIONS = {  # items, queries, keys, heads, kv_heads, dim, causal, window
+    "causal": (2, 200, 200, 3, 3, 64, True, 0),
+    "all keys": (2, 96, 160, 2, 2, 32, False, 0),
+    "shared keys": (1, 128, 128, 8, 2, 64, True, 0),
+    "wide heads": (1, 160, 160, 2, 1, 128, True, 0),
+    "a window": (1, 192, 192, 2, 2, 64, True, 40),
+}
+
+
+@pytest.mark.parametrize("unwanted", [None, 0, 2])
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_attention_on_a_gpu(name, unwanted):
+    """cuDNN's fused kernels beside float32 products of the same values, and the same bits twice."""
+    *sizes, causal, window = ATTENTIONS[name]
+    n, t, s, heads, kv_heads, dim = sizes
+    shape = AttentionShape(*sizes, dim**-0.5, causal, window, 64)
+    rng, wide, narrow = np.random.default_rng(4), (n, t, heads * dim), (n, s, kv_heads * dim)
+    q, dy = (half(rng.standard_normal(wide)) for _ in range(2))
+    k, v = (half(rng.standard_normal(narrow)) for _ in range(2))
+    cupy, found = cuda.require(), []
+    for device, put, get in (("cpu", np.array, np.array), *[("cuda", cupy.array, cupy.asnumpy)] * 2):
+        ops = load_ops(device)
+        assert ops.attention_half_plan(shape, np.float32)
+        plan = ops.attention.plan(shape, np.float32, True)
+        assert (plan.fused is not None) == (device == "cuda")
+        forward, backward = (put(np.zeros(size, np.uint8)) for size in (plan.forward_bytes, plan.backward_bytes))
+        inputs, gradients = (QueryKeyValue(*(put(np.array(a)) for a in (q, k, v))) for _ in range(2))
+        if unwanted is not None:
+            gradients = gradients._replace(**{("query", "key", "value")[unwanted]: None})
+        y, lse = put(np.zeros_like(q)), put(np.zeros((n, heads, t), np.float32))
+        ops.attention.forward(plan, inputs, y, lse, forward)
+        ops.attention.backward(plan, inputs, y, put(dy), gradients, lse, backward)
+        found.append([get(a) for a in (y, *(g for g in gradients if g is not None), lse)])
+    ours, theirs, again = found
+    for a, b in zip(theirs, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(theirs.pop(), ours.pop(), rtol=1e-4, atol=1e-4)
+    for a, b in zip(ours, theirs, strict=True):
+        a, b = widened_copy(a), widened_copy(b)
+        np.testing.assert_allclose(b, a, rtol=2**-5, atol=2**-6 * np.abs(a).max())
 
 
 @pytest.mark.parametrize("last", [False, True])

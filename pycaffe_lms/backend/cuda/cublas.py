@@ -130,8 +130,9 @@ def gemm(
 ) -> None:
     """Queue C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, row-major, through cuBLAS.
 
-    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (sums of bfloat16 are float32). Only their pointers are used,
-    so any array will do whose elements from its start are the matrix (a slice of a larger contiguous array, say).
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one type; sums of bfloat16 are float32, and so may C be. Only pointers
+    are used, so any array will do whose elements from its start are the matrix (a slice of a larger contiguous array,
+    say).
     """
     gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
 
@@ -159,8 +160,8 @@ def gemm_batched(
     """
     if m == 0 or n == 0 or batch == 0:
         return
-    dtype = c.dtype
-    kind, half = _TYPES[str(dtype)], dtype == BFLOAT16
+    dtype, half = c.dtype, a.dtype == BFLOAT16
+    kind, kind_c = _TYPES[str(a.dtype)], _TYPES[str(dtype)]
     compute = _COMPUTE_64F if dtype == np.float64 else _COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
     op_a, op_b = (_TRANSPOSE if t else _NO_TRANSPOSE for t in (trans_a, trans_b))
     factors = np.array([alpha, beta], np.float32 if half else dtype)
@@ -168,7 +169,7 @@ def gemm_batched(
     row_a, row_b, row_c = leading or (m if trans_a else k, k if trans_b else n, n)
     in_a = a.data.ptr, kind, max(1, row_a), stride_a
     in_b = b.data.ptr, kind, max(1, row_b), stride_b
-    out = c.data.ptr, kind, max(1, row_c), stride_c
+    out = c.data.ptr, kind_c, max(1, row_c), stride_c
     # cuBLAS is column-major: C' = op(B)' op(A)', so the operands are swapped
     sizes = op_b, op_a, n, m, k
     status = _library().cublasGemmStridedBatchedEx(

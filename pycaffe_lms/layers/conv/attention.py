@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...ops.records import AttentionShape, QueryKeyValue
 from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, exactly
 from ..registry import register_layer
@@ -21,7 +23,8 @@ class AttentionLayer(Layer):
     attention_param: heads, kv_heads (default: as many), scale (default 1 / sqrt(D)). causal: query i sees keys 0..i
     alone; window, with causal: only the last `window` of them. A query that sees no key gets zeros.
     The scores of a block of queries exist at a time, at most 64 MiB of them (or one query's). Backward reads all
-    bottoms, and makes the scores again from them and one saved number for each query and head.
+    bottoms, and makes the scores again from them and one saved number for each query and head. With `-math bf16`, a GPU
+    uses cuDNN's fused kernels where these do the sizes; backward then reads y too.
     Raises: LayerParamError for heads that kv_heads does not divide, or a window without causal; ShapeError for bottoms
     that do not fit each other.
     Source: Vaswani et al., Attention Is All You Need (2017); ONNX's operator Attention.
@@ -65,21 +68,34 @@ class AttentionLayer(Layer):
                 )
         return [q]
 
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return bool(ops.attention_half_plan(self._shape(bottom_shapes), self.dtype))
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.shape = self._shape(bottom_shapes)
+        self.plan = ops.attention.plan(self.shape, self.dtype, self.context.half)
+        self.scratch("lse", (self.shape.items, self.heads, self.shape.queries), lives=self.saved_if_needed)
+        if self.plan.forward_bytes:
+            self.scratch("work", (self.plan.forward_bytes,), dtype=np.uint8, lives=Lives.CALL, backward=False)
+        if self.plan.backward_bytes:
+            size = (self.plan.backward_bytes,)
+            self.scratch("backward_work", size, dtype=np.uint8, lives=Lives.CALL, forward=False)
+
+    def _shape(self, bottom_shapes: Shapes) -> AttentionShape:
         (n, t, _), (_, s, _) = bottom_shapes[:2]
         options = self.param.attention_param
         scale = options.scale if options.HasField("scale") else 1 / math.sqrt(self.dim)
         one = self.heads * s * self.dtype.itemsize  # bytes of the scores of one query
         rows = max(1, min(t, _BLOCK_BYTES // max(1, one)))
         sizes = n, t, s, self.heads, self.kv_heads, self.dim
-        self.shape = AttentionShape(*sizes, scale, options.causal, options.window, rows)
-        self.scratch("lse", (n, self.heads, t), lives=self.saved_if_needed)
-        self.scratch("scores", (self.heads * rows * s,), lives=Lives.CALL)
-        self.scratch("slopes", (self.heads * rows * s,), lives=Lives.CALL, forward=False)
+        return AttentionShape(*sizes, scale, options.causal, options.window, rows)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
-        bottoms = {0, 1, 2} if any(propagate_down[:2]) else {0, 1} if any(propagate_down) else ()
-        return Needs(bottoms=frozenset(bottoms))
+        if not any(propagate_down):
+            return Needs()
+        if self.context.half:  # fused kernels compute all gradients, and read the result
+            return Needs(bottoms=frozenset({0, 1, 2}), tops=frozenset({0}))
+        return Needs(bottoms=frozenset({0, 1, 2} if any(propagate_down[:2]) else {0, 1}))
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         pairs = sum((end - first) * (stop - begin) for first, end, begin, stop in self.shape.blocks())
@@ -87,9 +103,9 @@ class AttentionLayer(Layer):
 
     def forward(self, io: Pass) -> None:
         inputs = QueryKeyValue(*io.bottom)
-        io.ops.attention.forward(inputs, io.top[0], io.scratch["lse"], io.scratch["scores"], self.shape)
+        io.ops.attention.forward(self.plan, inputs, io.top[0], io.scratch["lse"], io.scratch.get("work"))
 
     def backward(self, io: Pass) -> None:
         inputs, gradients = QueryKeyValue(*io.bottom), QueryKeyValue(*io.bottom_diff)
-        scratch = (io.scratch[name] for name in ("lse", "scores", "slopes"))
-        io.ops.attention.backward(inputs, io.top_diff[0], gradients, *scratch, self.shape)
+        lse, work = io.scratch["lse"], io.scratch.get("backward_work")
+        io.ops.attention.backward(self.plan, inputs, io.top[0], io.top_diff[0], gradients, lse, work)

@@ -84,6 +84,9 @@ class EmbedLayer(_Lookup):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(*bottom_shapes[0], self.n)]
 
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return bool(ops.product_half_plan(self.dtype))
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.m = count(bottom_shapes[0])
 

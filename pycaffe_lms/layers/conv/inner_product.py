@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, count
+from ...arrays import AnyArray
+from ...backend.bfloat16 import BFLOAT16
+from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -15,11 +17,13 @@ class InnerProductLayer(Layer):
     Bottom 0: x, whose axes from `axis` on are flattened into K values. Top 0: x's axes before `axis`, then num_output.
     Parameters: W (num_output, K), or (K, num_output) with `transpose`; b (num_output) unless bias_term is false.
     Backward reads: bottom 0 for W's gradient, W for the bottom's gradient, nothing for b's.
+    With `-math bf16`, products over positions (`axis` 2 or more, as in transformers) are of bfloat16 values, with sums
+    in float32.
     Raises: LayerParamError for num_output 0 or an axis out of range; ShapeError if K is 0 or changes after set-up.
     Source: BVLC/caffe, src/caffe/layers/inner_product_layer.cpp.
     """
 
-    declares = Declaration(split_backward=True)
+    declares = Declaration(split_backward=True, prefers_half=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         ip = self.param.inner_product_param
@@ -48,6 +52,9 @@ class InnerProductLayer(Layer):
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return self.axis >= 2 and bool(ops.product_half_plan(self.dtype))
+
     @property
     def splits_over_outputs(self) -> int:
         return 0 if self.transpose else self.n  # transposed, a block of outputs would be columns of W
@@ -57,6 +64,8 @@ class InnerProductLayer(Layer):
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.m = count(top_shapes[0][:-1])
+        if self.context.half:
+            self.scratch("weights", self.params[0].shape, dtype=BFLOAT16, lives=Lives.CALL, gradients=Gradients.BOTTOMS)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(
@@ -68,8 +77,8 @@ class InnerProductLayer(Layer):
         return 2 * count(top_shapes[0]) * self.k
 
     def forward(self, io: Pass) -> None:
-        bias = io.param[1] if self.bias else None
-        io.ops.inner_product.forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)
+        bias, size = io.param[1] if self.bias else None, (self.m, self.n, self.k, self.transpose)
+        io.ops.inner_product.forward(io.bottom[0], self._weights(io), bias, io.top[0], *size)
 
     def backward(self, io: Pass) -> None:
         dy, size = io.top_diff[0], (self.m, self.n, self.k, self.transpose)
@@ -78,4 +87,11 @@ class InnerProductLayer(Layer):
         if self.bias and io.param_diff[1] is not None:
             io.ops.inner_product.backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
         if io.bottom_diff[0] is not None:
-            io.ops.inner_product.backward_data(dy, io.param[0], io.bottom_diff[0], *size)
+            io.ops.inner_product.backward_data(dy, self._weights(io), io.bottom_diff[0], *size)
+
+    def _weights(self, io: Pass) -> AnyArray:
+        """Return the weights in the bottom's type."""
+        if "weights" not in io.scratch:
+            return io.param[0]
+        io.ops.copy(io.param[0], io.scratch["weights"])
+        return io.scratch["weights"]

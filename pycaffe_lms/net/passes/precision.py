@@ -1,9 +1,10 @@
 """Precision (`-math bf16`): which values are stored as bfloat16, and which layers run on such arrays. Pure.
 
-Layers that prefer bfloat16 (convolutions) run on it; layers that can run on both types take that of most of their
-bottoms' elements. A value is stored as bfloat16 if the layer that makes it runs on bfloat16. The rest keeps the net's
-type: parameters, inputs and outputs of the net, losses, what a loss or a layer on the host reads, and bottoms without a
-gradient (labels, indices, regions).
+Layers that prefer bfloat16 (convolutions, products over positions) run on it; layers that can run on both types take
+that of most of their bottoms' elements. A table (Embed), whose bottom holds indices, gives bfloat16 where that reaches
+a layer that prefers it through layers that can run on it. A value is stored as bfloat16 if the layer that makes it runs
+on bfloat16. The rest keeps the net's type: parameters, inputs and outputs of the net, losses, what a loss or a layer on
+the host reads, and bottoms without a gradient (labels, indices, regions).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .memory_order import stored_alike
 
 def choose(graph: Graph, ops: Ops) -> None:
     """Set `half` of every node and value. To be called after `memory_order.choose`."""
-    pinned = _pinned(graph)
+    pinned, wanted = _pinned(graph), _wanted(graph, ops)
     for node in graph.nodes:
-        node.half = _runs_half(graph, node, ops)
+        node.half = _runs_half(graph, node, ops, wanted)
         node.layer.update_context(half=node.half)
         same = stored_alike(graph, node)
         for j, t in enumerate(node.tops):
@@ -30,15 +31,36 @@ def choose(graph: Graph, ops: Ops) -> None:
                 value.half = node.half and t not in pinned
 
 
-def _runs_half(graph: Graph, node: Node, ops: Ops) -> bool:
+def _runs_half(graph: Graph, node: Node, ops: Ops, wanted: set[int]) -> bool:
     """Return whether a layer runs on bfloat16 arrays."""
     layer, bottoms = node.layer, [graph.values[b] for b in node.bottoms]
-    if layer.declares.runs_on is not Runs.DEVICE:
+    if not _can_run_half(graph, node, ops):
         return False
-    if not layer.takes_half([b.shape for b in bottoms], [graph.values[t].shape for t in node.tops], ops):
-        return False
+    if _is_table(node):
+        return not wanted.isdisjoint(node.tops)
     half = sum(count(b.shape) for b in bottoms if b.half)
     return layer.declares.prefers_half or 2 * half > sum(count(b.shape) for b in bottoms)
+
+
+def _can_run_half(graph: Graph, node: Node, ops: Ops) -> bool:
+    bottoms, tops = ([graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops))
+    return node.layer.declares.runs_on is Runs.DEVICE and node.layer.takes_half(bottoms, tops, ops)
+
+
+def _is_table(node: Node) -> bool:
+    return node.layer.declares.no_backward is None and bool(node.layer.params)
+
+
+def _wanted(graph: Graph, ops: Ops) -> set[int]:
+    """Return the values that reach a layer which prefers bfloat16 through layers that can run on it."""
+    wanted: set[int] = set()
+    if any(map(_is_table, graph.nodes)):  # nobody else asks
+        for node in reversed(graph.nodes):
+            known = node.layer.declares.prefers_half or not wanted.isdisjoint(node.tops)
+            if known and _can_run_half(graph, node, ops):
+                wanted.update(node.bottoms)
+            wanted.update(node.bottoms[b] for t, b in stored_alike(graph, node).items() if node.tops[t] in wanted)
+    return wanted
 
 
 def _pinned(graph: Graph) -> set[int]:

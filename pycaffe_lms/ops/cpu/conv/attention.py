@@ -5,21 +5,34 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ....arrays import HostArray
+from ...attention_plan import AttentionPlan, block_rooms, in_blocks
 from ...records import AttentionShape, QueryKeyValue
 
-__all__ = ["attention_backward", "attention_forward"]
+__all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
+
+
+def attention_half_plan(shape: AttentionShape, dtype: DTypeLike) -> bool:
+    """Return whether this device computes an attention of bfloat16 arrays: yes, in float32."""
+    return True
+
+
+def attention_plan(shape: AttentionShape, dtype: DTypeLike, half: bool) -> AttentionPlan:
+    """Return how an attention is computed, `half`: of bfloat16 arrays."""
+    return in_blocks(shape, dtype)
 
 
 def attention_forward(
-    inputs: QueryKeyValue, y: HostArray, lse: HostArray, scores: HostArray, shape: AttentionShape
+    plan: AttentionPlan, inputs: QueryKeyValue, y: HostArray, lse: HostArray, work: HostArray | None
 ) -> None:
     """Compute y (items, queries, heads * dim): sums of values, weighted by softmax(scale * queries keys').
 
     lse (items, heads, queries) becomes the logarithm of each row's sum of exponentials, infinite where a query sees no
-    key. `scores`: room for heads * rows * keys elements.
+    key. `work`: uint8, the plan's forward_bytes.
     """
+    shape, (scores, _) = plan.shape, block_rooms(plan, work, y.dtype)
     q, k, v = _heads(inputs, shape)
     y = _queries(y, shape)
     for n in range(shape.items):
@@ -38,18 +51,19 @@ def attention_forward(
 
 
 def attention_backward(
+    plan: AttentionPlan,
     inputs: QueryKeyValue,
+    y: HostArray | None,
     dy: HostArray,
     gradients: QueryKeyValue,
     lse: HostArray,
-    scores: HostArray,
-    slopes: HostArray,
-    shape: AttentionShape,
+    work: HostArray | None,
 ) -> None:
     """Compute the wanted gradients of queries, keys and values from dy and what `attention_forward` wrote to lse.
 
-    `scores`, `slopes`: room for heads * rows * keys elements each.
+    y: the forward's result, which only bfloat16 arrays must have. `work`: uint8, the plan's backward_bytes.
     """
+    shape, (scores, slopes) = plan.shape, block_rooms(plan, work, dy.dtype)
     q, k, v = _heads(inputs, shape)
     dy = _queries(dy, shape)
     dq, dk, dv = _heads(gradients, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ....arrays import HostArray
 from ..channels import write_gradient
@@ -14,9 +15,15 @@ __all__ = [
     "inner_product_backward_data",
     "inner_product_backward_weight",
     "inner_product_forward",
+    "product_half_plan",
 ]
 
 _PIECE = 128  # least rows or columns in one product of a thread
+
+
+def product_half_plan(dtype: DTypeLike) -> bool:
+    """Return whether this device multiplies bfloat16 arrays of a net of `dtype`: yes, in float32."""
+    return True
 
 
 def inner_product_forward(

@@ -1,14 +1,18 @@
-"""Compute scaled dot-product attention on a GPU: products by cuBLAS, a block of queries at a time."""
+"""Compute scaled dot-product attention on a GPU: bfloat16 through cuDNN, others a block of queries at a time."""
 
 from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.cuda import launch
+from ...attention_plan import AttentionPlan, block_rooms, in_blocks
 from ...records import AttentionShape, QueryKeyValue
 from ..source import BLOCK_MAX, BLOCK_SUM
 
-__all__ = ["attention_backward", "attention_forward"]
+__all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
 
 # A block of threads for each row of scores (heads, rows, columns); column 0 is key `begin`, row 0 query `first`.
 _ROWS = (
@@ -125,11 +129,40 @@ def _blocks(shape: AttentionShape) -> list[_Block]:
     return [block for block in blocks if block.rows]
 
 
+def attention_half_plan(shape: AttentionShape, dtype: DTypeLike) -> bool:
+    """Return whether this device computes an attention of bfloat16 arrays: where cuDNN does."""
+    from ..cudnn import attention  # imported late: a machine without cuDNN's packages can import the operations
+
+    if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
+        return False
+    try:
+        attention.plan(shape)
+    except attention.CudnnUnsupported:
+        return False
+    return True
+
+
+def attention_plan(shape: AttentionShape, dtype: DTypeLike, half: bool) -> AttentionPlan:
+    """Return how an attention is computed, `half`: of bfloat16 arrays.
+
+    Raises: CudnnUnsupported: cuDNN cannot compute it of bfloat16 arrays.
+    """
+    from ..cudnn import attention  # imported late: a machine without cuDNN's packages can import the operations
+
+    if not half:
+        return in_blocks(shape, dtype)
+    fused = attention.plan(shape)
+    return AttentionPlan(shape, fused.forward.workspace_bytes, fused.backward_bytes, fused)
+
+
 def attention_forward(
-    inputs: QueryKeyValue, y: AnyArray, lse: AnyArray, scores: AnyArray, shape: AttentionShape
+    plan: AttentionPlan, inputs: QueryKeyValue, y: AnyArray, lse: AnyArray, work: AnyArray | None
 ) -> None:
     """Compute y (items, queries, heads * dim): sums of values, weighted by softmax(scale * queries keys')."""
-    q, k, v = inputs
+    if plan.fused is not None:
+        plan.fused.run_forward(inputs, y, lse, work)
+        return
+    shape, (scores, _), (q, k, v) = plan.shape, block_rooms(plan, work, y.dtype), inputs
     for block in _blocks(shape):
         if block.columns == 0:
             y.reshape(-1)[block.queries : block.queries + block.rows * block.wide].fill(0)
@@ -141,15 +174,19 @@ def attention_forward(
 
 
 def attention_backward(
+    plan: AttentionPlan,
     inputs: QueryKeyValue,
+    y: AnyArray | None,
     dy: AnyArray,
     gradients: QueryKeyValue,
     lse: AnyArray,
-    scores: AnyArray,
-    slopes: AnyArray,
-    shape: AttentionShape,
+    work: AnyArray | None,
 ) -> None:
     """Compute the wanted gradients of queries, keys and values from dy and what `attention_forward` wrote to lse."""
+    if plan.fused is not None:
+        plan.fused.run_backward(inputs, y, dy, gradients, lse, work)
+        return
+    shape, (scores, slopes) = plan.shape, block_rooms(plan, work, dy.dtype)
     (q, k, v), (dq, dk, dv) = inputs, gradients
     for gradient in (dk, dv):
         if gradient is not None:

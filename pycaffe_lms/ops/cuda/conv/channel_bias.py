@@ -16,7 +16,7 @@ COLUMN_BLOCK = 256
 
 SOURCE = """
 // one block per channel; SUM_BLOCK threads
-extern "C" __global__ void channel_sum(const T* dy, T* db, long long outer, long long channels, long long inner,
+extern "C" __global__ void channel_sum(const T* dy, C* db, long long outer, long long channels, long long inner,
                                        long long accumulate) {
   __shared__ double part[1024];
   const long long c = blockIdx.x, total = outer * inner;
@@ -36,11 +36,11 @@ extern "C" __global__ void channel_sum(const T* dy, T* db, long long outer, long
     if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
     __syncthreads();
   }
-  if (threadIdx.x == 0) db[c] = (T)(accumulate ? db[c] + part[0] : part[0]);
+  if (threadIdx.x == 0) db[c] = (C)(accumulate ? db[c] + part[0] : part[0]);
 }
 
 // inner == 1: one block per 32 channels, so that neighbouring threads read neighbouring channels; COLUMN_BLOCK threads
-extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long long channels, long long accumulate) {
+extern "C" __global__ void column_sum(const T* dy, C* db, long long rows, long long channels, long long accumulate) {
   __shared__ double part[8][32];
   const int lane = threadIdx.x % 32, first = threadIdx.x / 32;
   const long long c = blockIdx.x * 32LL + lane;
@@ -51,7 +51,7 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
   __syncthreads();
   if (first == 0 && c < channels) {
     for (int r = 1; r < 8; r++) sum += part[r][lane];
-    db[c] = (T)(accumulate ? db[c] + sum : sum);
+    db[c] = (C)(accumulate ? db[c] + sum : sum);
   }
 }
 """

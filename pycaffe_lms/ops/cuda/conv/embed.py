@@ -26,20 +26,23 @@ _ROWS = moving(
     helpers=DIVIDE,
     missing='nan("")',
 )
-_BIASED = elementwise(
-    "biased",
-    _ROW + 'y = there ? w[(long long)v * width + column] + b[column] : (T)nan("");',
-    writes="y",
-    params="const T* w, const T* b, " + _PARAMS,
-    helpers=DIVIDE,
-)
+_COMPUTED = {  # by whether there is a bias; w may be of another type than y
+    bias: elementwise(
+        "computed",
+        _ROW + f'y = there ? w[(long long)v * width + column]{" + b[column]" * bias} : (T)nan("");',
+        writes="y",
+        params="const T* w, " + "const T* b, " * bias + _PARAMS,
+        helpers=DIVIDE,
+    )
+    for bias in (False, True)
+}
 
 _SOURCE = """
 // One block for COLUMNS columns of one row of w, EACH for a thread; COLUMNS / EACH is a power of 2, at most 256. It
 // looks through all indices, 256 at a time, lists in order those that name its row, and shares the listed ones among
 // groups of threads; at last the groups' sums are added in a fixed tree. So the order of additions depends on the
 // indices alone.
-extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long accumulate, long long m, long long n,
+extern "C" __global__ void gather(const C* index, const T* dy, C* dw, long long accumulate, long long m, long long n,
                                   long long chunks) {
   const int ACROSS = COLUMNS / EACH, GROUPS = 256 / ACROSS;
   __shared__ A part[256];
@@ -52,7 +55,7 @@ extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long 
   for (int e = 0; e < EACH; ++e) sum[e] = 0;
   for (long long start = 0; start < m; start += 256) {
     long long i = start + threadIdx.x;
-    bool mine = i < m && index[i] > -1 && index[i] < (T)9e18 && (long long)index[i] == row;
+    bool mine = i < m && index[i] > -1 && index[i] < (C)9e18 && (long long)index[i] == row;
     unsigned votes = __ballot_sync(0xffffffffu, mine);
     if (lane == 0) found[warp] = __popc(votes);
     int count = __syncthreads_count(mine);
@@ -82,8 +85,8 @@ extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long 
   #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     if (column + e * ACROSS >= n) return;
-    T* out = dw + row * n + column + e * ACROSS;
-    *out = accumulate ? (T)(*out + sum[e]) : (T)sum[e];
+    C* out = dw + row * n + column + e * ACROSS;
+    *out = accumulate ? (C)(*out + sum[e]) : (C)sum[e];
   }
 }
 """
@@ -118,12 +121,13 @@ def find_outside(index: AnyArray, found: HostArray, m: int, k: int) -> None:
 
 def embed_forward(index: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, m: int, n: int, k: int) -> None:
     """Compute y[i] = w[int(index[i])] + b (no bias where b is None); NaN where the index is out of range."""
-    if b is None:
+    if b is None and w.dtype == y.dtype:
         unit = unit_of(w, y, n)
         total = m * n // unit
         move(_ROWS, "rows", w, y, unit, total, index, *divider(n // unit, total), k)
     else:
-        run(_BIASED, "biased", (y,), w, b, index, *divider(n, m * n), k)
+        tables = (w,) if b is None else (w, b)
+        run(_COMPUTED[b is not None], "computed", (y,), *tables, index, *divider(n, m * n), k)
 
 
 def embed_backward(index: AnyArray, dy: AnyArray, dw: AnyArray, accumulate: bool, m: int, n: int, k: int) -> None:
@@ -132,4 +136,4 @@ def embed_backward(index: AnyArray, dy: AnyArray, dw: AnyArray, accumulate: bool
     columns = min(256, 1 << max(0, n - 1).bit_length()) * each
     chunks = (n + columns - 1) // columns
     source = f"#define COLUMNS {columns}\n#define EACH {each}\n" + _SOURCE
-    launch(source, "gather", dw.dtype, 0, index, dy, dw, int(accumulate), m, n, chunks, block=256, grid=k * chunks)
+    launch(source, "gather", dy.dtype, 0, index, dy, dw, int(accumulate), m, n, chunks, block=256, grid=k * chunks)

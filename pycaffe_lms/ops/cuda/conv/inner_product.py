@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from ....arrays import AnyArray
 from ....backend import cuda
 from ...records import Grid
@@ -13,7 +16,13 @@ __all__ = [
     "inner_product_backward_data",
     "inner_product_backward_weight",
     "inner_product_forward",
+    "product_half_plan",
 ]
+
+
+def product_half_plan(dtype: DTypeLike) -> bool:
+    """Return whether this device multiplies bfloat16 arrays of a net of `dtype`, with sums in float32."""
+    return np.dtype(dtype) == np.float32 and cuda.knows_bfloat16() and cuda.math() == "tf32"
 
 
 def inner_product_forward(

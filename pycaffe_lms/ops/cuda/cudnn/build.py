@@ -28,7 +28,7 @@ from .store import Store, store_path
 
 # Engines left out: sums whose order changes between runs, float32 rounded to half precision (narrower range), sums kept
 # in less than the tensors' type.
-_NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
 _SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
@@ -133,7 +133,7 @@ def _build(wanted: Wanted) -> CudnnGraph:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([frontend.heur_mode.A, frontend.heur_mode.FALLBACK])
-        graph.deselect_numeric_notes([getattr(frontend.numerical_note, note) for note in _NEVER])
+        graph.deselect_numeric_notes([getattr(frontend.numerical_note, note) for note in NEVER])
         if limit is not None:
             graph.deselect_workspace_greater_than(limit)
         graph.check_support()
@@ -144,7 +144,7 @@ def _build(wanted: Wanted) -> CudnnGraph:
         raise CudnnUnsupported(
             f"{wanted.direction} of {g} ({wanted.math}): no engine within {limit} bytes, or only slow ones"
         )
-    return CudnnGraph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
+    return CudnnGraph(runner(graph), engine.index, engine.name, engine.workspace_bytes)
 
 
 def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...]) -> choice.Engine | None:
@@ -185,7 +185,7 @@ def _measure(
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
     built = [e for e in engines if e is not None]
-    runs = [_run(CudnnGraph(_runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
+    runs = [_run(CudnnGraph(runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
     if len(built) < len(engines):
         plain = find(replace(wanted, fused=Fused()))
         built.append(plain)
@@ -219,7 +219,7 @@ def _array(address: int, size: int, dtype: np.dtype[Any]) -> AnyArray:
     return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _runner(graph: Any) -> Callable[..., None]:
+def runner(graph: Any) -> Callable[..., None]:
     """Return the function that queues a graph's engine, past the frontend's wrapper, which copies the pointers' map."""
     return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
 
