@@ -156,8 +156,8 @@ class Layer:
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         """Return whether the layer can run if all bottoms and tops, and their gradients, are bfloat16 arrays.
 
-        Called once `context.channels_last` is known; the net's choice is `context.half`. Parameters, their gradients
-        and scratch keep their types.
+        All but those of `full_precision`, which keep the net's type, as do parameters, their gradients and scratch.
+        Called once `context.channels_last` is known; the net's choice is `context.half`.
         """
         return self.declares.layout_agnostic or self.declares.any_precision
 

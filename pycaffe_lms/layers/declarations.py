@@ -150,7 +150,7 @@ class Declaration:
     channels_last_params: frozenset[int] = frozenset()  # are channels-last if the images are; others: never
     any_precision: bool = False  # bottoms and tops may all be bfloat16, as those of `layout_agnostic` layers
     prefers_half: bool = False
-    full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: copies of them are never compressed
+    full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: never rounded, nor copies compressed
 
     # what happens between passes
     dynamic_shape_bottoms: frozenset[int] = frozenset()  # shapes depend on their values, see `read_dynamic_shapes`

@@ -108,6 +108,23 @@ def test_bfloat16_reaches_all_but_scores_and_indices():
     assert wide == {"tokens", "targets", "scores", "loss"}
 
 
+def test_indices_are_not_rounded_to_bfloat16(monkeypatch):
+    """257 is none of the numbers that bfloat16 holds."""
+    table = "input_dim: 300 num_output: 4 bias_term: false"
+    text = _INPUT + _layer("Embed", "rows", "tokens", f"embed_param {{ {table} }}") + _product("y", "rows", 3)
+    text += _layer("SoftmaxWithLoss", "loss", "y targets", "softmax_param { axis: 2 }")
+    monkeypatch.setitem(nets.NETS, "transformer", text)
+    net, words = _half(get_device("cpu")).net, np.arange(300, dtype=np.float32)[:, None] * [1, 1, 1, 1]
+    net.params["rows"][0].data = words
+    net.blobs["tokens"].data = 257
+    net.forward_range()
+    net.backward_range()
+    assert {v.name: v.half for v in net.graph.values}["rows"]
+    np.testing.assert_array_equal(net.blobs["rows"].read_data(), 256)  # the row's values are rounded, not its index
+    moved = np.flatnonzero(net.params["rows"][0].read_diff().any(axis=1))
+    assert moved.tolist() == [257]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_lms_changes_no_bit_of_bfloat16(seed):
     device = SimDevice(64 << 20, order="random", seed=seed)

@@ -245,7 +245,7 @@ def _transformer_cases():
     size = 40, 24, 16
     for transpose in (False, True):
         w = h(16, 24) if transpose else h(24, 16)
-        yield "inner_product_forward", h(40, 16), w, f(24), h(40, 24), *size, transpose
+        yield "inner_product_forward", h(40, 16), w, None, h(40, 24), *size, transpose
         yield "inner_product_backward_data", h(40, 24), w, h(40, 16), *size, transpose
         dw = f(16, 24) if transpose else f(24, 16)
         yield "inner_product_backward_weight", h(40, 16), h(40, 24), dw, *size, transpose, transpose
@@ -303,6 +303,18 @@ GEOMETRIES = {
     "groups": geometry(4, 16, 16, (9, 9), 3, pad=1, group=2),
     "a channel each": geometry(4, 24, 24, (9, 9), 3, pad=1, group=24),
 }
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_a_product_with_a_bias_rounds_at_most_twice_on_a_gpu():
+    x, w, b = h(40, 16), h(24, 16), f(24)
+    exact = widened_copy(x).astype(np.float64) @ widened_copy(w).T.astype(np.float64)
+    put, y = cuda.require().array, cuda.require().array(h(40, 24))
+    load_ops("cuda").inner_product.forward(put(x), put(w), put(b), y, 40, 24, 16, False)
+    found = widened_copy(cuda.require().asnumpy(y))
+    most = 2**-8 * (np.abs(exact) + np.abs(exact + b)) + 1e-5  # half a unit in the last of 8 digits, each time
+    assert (np.abs(found - (exact + b)) <= most).all() and (found != half(exact).astype(np.float32)).any()
 
 
 ATTENTIONS = {  # items, queries, keys, heads, kv_heads, dim, causal, window

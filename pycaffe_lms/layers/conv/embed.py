@@ -69,7 +69,9 @@ class EmbedLayer(_Lookup):
     """
 
     fix_of_index = "correct the data, or give input_dim the number of different indices"
-    declares = replace(_Lookup.declares, bottoms=exactly(1), tops=exactly(1), no_backward=None)
+    declares = replace(
+        _Lookup.declares, bottoms=exactly(1), tops=exactly(1), no_backward=None, full_precision=frozenset({0})
+    )
 
     def setup(self, bottom_shapes: Shapes) -> None:
         embed = self.param.embed_param

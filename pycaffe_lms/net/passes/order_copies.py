@@ -16,12 +16,12 @@ from ..build.graph import Graph, Node
 from .memory_order import matters
 
 
-def differs(graph: Graph, node: Node, v: int) -> bool:
-    """Return whether a layer accesses a value in another order or type than it is stored in."""
-    value = graph.values[v]
+def differs(graph: Graph, node: Node, v: int, bottom: int | None = None) -> bool:
+    """Return whether a layer accesses a value in another order or type than it is stored in; bottom: which it is."""
+    value, own = graph.values[v], node.layer.declares
     if matters(value.shape) and value.channels_last != node.channels_last:
         return True
-    return value.half != node.half and node.layer.declares.runs_on is Runs.DEVICE
+    return value.half != node.half and own.runs_on is Runs.DEVICE and bottom not in own.full_precision
 
 
 def request_copies(graph: Graph, node: Node) -> None:
@@ -32,7 +32,7 @@ def request_copies(graph: Graph, node: Node) -> None:
     reads = layer.forward_needs().bottoms
     needs = layer.backward_needs(node.propagate, node.param_propagate) if node.need_backward else None
     for i, v in enumerate(node.bottoms):
-        if differs(graph, node, v):
+        if differs(graph, node, v, i):
             back = needs is not None and i in needs.bottoms
             if i in reads or back:
                 _request(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
@@ -64,7 +64,7 @@ class Copies:
     """
 
     def __init__(self, graph: Graph, node: Node):
-        self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v)]
+        self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v, i)]
         self.tops = [j for j, v in enumerate(node.tops) if differs(graph, node, v)]
         self._to_last = node.channels_last
         # ("bottom" or "top", index) of those that change their order -> (N, C, product of the other axes)
