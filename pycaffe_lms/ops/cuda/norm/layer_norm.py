@@ -7,6 +7,7 @@ from ....backend.cuda import launch
 from ...records import Affine, AffineGradients, RowMoments, RowNorm
 from ...sum_parts import norm_parts
 from ..channel_walk import add_up
+from ..packs import aligned, pack_size
 from .rows import run_rows
 
 __all__ = ["layer_norm_backward", "layer_norm_forward"]
@@ -103,33 +104,45 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
 }
 """
 
-# A block adds up 32 neighbouring columns over the rows of one part: eight threads for each column, added in order.
+# A block adds up 32 V neighbouring columns over the rows of one part: eight threads for each V, added in order.
 _COLUMNS = """
+template <typename E> struct __align__(V * sizeof(E)) Few { E v[V]; };
+#define EACH(j) _Pragma("unroll") for (int j = 0; j < V; ++j)
 extern "C" __global__ void __launch_bounds__(256) columns(const T* x, const T* dy, const C* mean_of, const C* inv_std,
                                                           C* work, long long wants_scale, long long wants_bias,
                                                           long long centre, long long rows, long long dim,
                                                           long long parts) {
-  __shared__ A shared[2][256];
+  __shared__ A shared[2][V][256];
   const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-  const long long groups = (dim + 31) / 32, part = blockIdx.x / groups;
-  const long long column = blockIdx.x % groups * 32 + lane, share = (rows + parts - 1) / parts;
+  const long long groups = (dim + 32 * V - 1) / (32 * V), part = blockIdx.x / groups;
+  const long long column = (blockIdx.x % groups * 32 + lane) * V, share = (rows + parts - 1) / parts;
   const long long end = part * share + share < rows ? part * share + share : rows;
-  A dots = 0, sums = 0;
-  if (column < dim) for (long long row = part * share + line; row < end; row += 8) {
-    const A g = dy[row * dim + column];
-    if (wants_scale) dots += g * ((x[row * dim + column] - (centre ? (A)mean_of[row] : (A)0)) * inv_std[row]);
-    sums += g;
+  A dots[V] = {}, sums[V] = {};
+  if (column < dim) {
+    #pragma unroll 4
+    for (long long row = part * share + line; row < end; row += 8) {
+      const Few<T> g = *(const Few<T>*)(dy + row * dim + column), a = *(const Few<T>*)(x + row * dim + column);
+      const A factor = inv_std[row], middle = centre ? (A)mean_of[row] : (A)0;
+      EACH(j) {
+        if (wants_scale) dots[j] += (A)g.v[j] * ((a.v[j] - middle) * factor);
+        sums[j] += g.v[j];
+      }
+    }
   }
-  shared[0][threadIdx.x] = dots;
-  shared[1][threadIdx.x] = sums;
+  EACH(j) {
+    shared[0][j][threadIdx.x] = dots[j];
+    shared[1][j][threadIdx.x] = sums[j];
+  }
   __syncthreads();
   if (line > 0 || column >= dim) return;
-  for (int i = 1; i < 8; ++i) {
-    dots += shared[0][lane + 32 * i];
-    sums += shared[1][lane + 32 * i];
+  EACH(j) {
+    for (int i = 1; i < 8; ++i) {
+      dots[j] += shared[0][j][lane + 32 * i];
+      sums[j] += shared[1][j][lane + 32 * i];
+    }
+    if (wants_scale) work[(column + j) * parts + part] = (C)dots[j];
+    if (wants_bias) work[((wants_scale ? dim : 0) + column + j) * parts + part] = (C)sums[j];
   }
-  if (wants_scale) work[column * parts + part] = (C)dots;
-  if (wants_bias) work[((wants_scale ? dim : 0) + column) * parts + part] = (C)sums;
 }
 """
 
@@ -166,7 +179,10 @@ def layer_norm_backward(
         parts = norm_parts(rows, dim, 1) if rows else 0
         wants = int(ds is not None), int(db is not None), int(mean is not None)
         args = (dy if x is None else x, dy, mean_of, inv_std, work, *wants, rows, dim, parts)
-        launch(_COLUMNS, "columns", dy.dtype, 0, *args, block=256, grid=(dim + 31) // 32 * parts)
+        few = min(4 // dy.dtype.itemsize, pack_size(dy.dtype, dim)) if aligned(*args[:2]) else 1
+        columns = 32 * max(1, few)
+        source = f"#define V {max(1, few)}\n{_COLUMNS}"
+        launch(source, "columns", dy.dtype, 0, *args, block=256, grid=(dim + columns - 1) // columns * parts)
         for which, (out, add) in enumerate((g, a) for g, a in ((ds, add_scale), (db, add_bias)) if g is not None):
             add_up(work, which, out, add, dim, parts)
     if dx is not None and rows:

@@ -14,7 +14,7 @@ from ....backend.cuda import launch
 from ..packs import aligned, pack_size
 from ..source import BLOCK_SUM
 
-_SHORT = 1024  # elements of a row for a warp
+_SHORT = 1024, 256  # elements, or packs, of a row for a warp
 _BLOCK = 256
 
 # WARP: a row belongs to a warp, else to a block; N elements are a pack
@@ -70,8 +70,8 @@ def run_rows(
         switches: macros of the kernels.
     """
     rows, dim = size
-    warp = int(dim <= _SHORT)
-    grid = -(-rows * 32 // _BLOCK) if warp else rows
     n, dtype = pack_size(arrays[0].dtype, dim), arrays[0].dtype
+    warp = int(dim <= _SHORT[0] or dim <= _SHORT[1] * n)
+    grid = -(-rows * 32 // _BLOCK) if warp else rows
     source = _source(kernels, N=n, WARP=warp, ALIGNED=aligned(*arrays), **switches)
     launch(source, name, dtype, 0, *arrays, *args, rows, dim, block=_BLOCK, grid=grid)
