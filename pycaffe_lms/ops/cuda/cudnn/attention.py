@@ -18,8 +18,6 @@ from ...records import AttentionShape, QueryKeyValue
 from . import choice, library
 from .build import NEVER, CudnnGraph, CudnnUnsupported, first_line, handle, lock, runner
 
-__all__ = ["CudnnAttention", "CudnnUnsupported", "plan"]
-
 _QUERY, _KEY, _VALUE, _RESULT, _LSE, _SLOPE = range(1, 7)  # names within every graph
 _GRADIENTS = 7, 8, 9  # of query, key and value
 _ALIGNMENT = 512  # bytes
