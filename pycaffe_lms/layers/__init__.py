@@ -28,7 +28,8 @@ from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_ou
 from .loss import accuracy, ctc_decoder, ctc_loss, distance_loss, log_loss, margin_loss, seg_accuracy
 
 # data
-from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, window_data
+from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, token_data
+from .data import window_data
 
 # written by users
 from . import python

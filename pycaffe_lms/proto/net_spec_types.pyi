@@ -2434,6 +2434,31 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile."""
+    def TokenData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        source: str = ...,
+        batch_size: Int = ...,
+        sequence_length: Int = ...,
+        shuffle: bool = False,
+        token_type: Literal["UINT8", "UINT16", "UINT32"] | Int = "UINT16",
+        vocab_size: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        token_data_param: Fields | pb.TokenDataParameter = ...,
+    ) -> Made:
+        r"""Windows of the token ids in the file token_data_param.source, again and again, for language models."""
     def TripletLoss(
         self,
         *bottoms: Top,
@@ -2701,6 +2726,7 @@ class ParameterTypes:
     TanH: type[pb.TanHParameter]
     Threshold: type[pb.ThresholdParameter]
     Tile: type[pb.TileParameter]
+    TokenData: type[pb.TokenDataParameter]
     Transformation: type[pb.TransformationParameter]
     TripletLoss: type[pb.TripletLossParameter]
     Upsample: type[pb.UpsampleParameter]

@@ -45,9 +45,11 @@ WITHOUT_EFFECT = {
 _PLACED = {"scale", "mirror", "crop_size", "mean_file", "mean_value"}
 READS_ONLY = {
     ("HDF5Data", "data_param"): {"prefetch"},
+    ("TokenData", "data_param"): {"prefetch"},
     ("ImageData", "data_param"): {"prefetch"},
     ("WindowData", "data_param"): {"prefetch"},
     ("HDF5Data", "transform_param"): set(),  # refused
+    ("TokenData", "transform_param"): set(),  # refused
     ("ImageData", "transform_param"): _PLACED,  # image_data_param.is_color chooses the channels
     ("WindowData", "transform_param"): _PLACED,  # windows are always in colour
     ("SmoothL1Loss", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},

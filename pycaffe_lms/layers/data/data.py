@@ -70,6 +70,14 @@ class DataLayer(Layer):
             state = "0" if p.HasField("batch_size") else "not set"
             raise self.error(f"{message}.batch_size is {state}", fix="set batch_size to 1 or more")
 
+    def _refuse_transforms(self) -> None:
+        """Raise LayerParamError where there is a transform_param."""
+        if self.param.HasField("transform_param"):
+            raise self.error(
+                "does not transform data, but has a transform_param",
+                fix="remove transform_param and store the values as the net takes them",
+            )
+
     def _warn_of_unused(self, message: str, *fields: str) -> None:
         """Warn of those of these fields that are given: they have no effect, as in Caffe."""
         for field in fields:

@@ -33,11 +33,7 @@ class HDF5DataLayer(DataLayer):
     _reader = ("_seed", "_shapes", "_batches", "_prefetcher", "_next")
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        if self.param.HasField("transform_param"):
-            raise self.error(
-                "does not transform data, but has a transform_param",
-                fix="remove transform_param and store the values as the net takes them",
-            )
+        self._refuse_transforms()
         self._check_source("hdf5_data_param", "the text file that lists the HDF5 files")
         self._start()
 
