@@ -30,6 +30,7 @@ WORDS = {
         "data": "databases, transforms, batches",
         "formats": "prototxt, weights, snapshots",
         "layers": "layer types: declarations and passes",
+        "language": "text, vocabularies, generation",
         "lms": "plans: what is on the device when",
         "memory": "buffers and their states",
         "net": "graph, programs, running them",

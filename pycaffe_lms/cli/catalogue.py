@@ -44,6 +44,7 @@ COMMANDS = {
     "dataset volumes": Command(
         "volumes (NIfTI, npy) as HDF5 files", "-list scans.txt -from ~/scans/ -out data/volumes -name train"
     ),
+    "dataset text": Command("text as files of token ids, for language models", "book.txt -vocabulary characters"),
     "summarize": Command(
         "a net as a table: shapes, parameters, operations, memory",
         "models/resnet-50/train_val.prototxt -shape data=32,3,224,224",
@@ -59,6 +60,9 @@ COMMANDS = {
     "detect": Command(
         "objects in pictures and their boxes, or class scores of windows of pictures",
         "deploy.prototxt -weights ssd.caffemodel -mean_value 104,117,123 -draw found street.jpg",
+    ),
+    "generate": Command(
+        "text by a language model, after a prompt", 'char_gpt -weights net.caffemodel -prompt "Mila the mouse" -seed 1'
     ),
     "export_onnx": Command(
         "a net for use, with its weights, as an ONNX model",

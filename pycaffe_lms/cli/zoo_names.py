@@ -18,6 +18,8 @@ from ..errors import DataError
 from ..formats.prototxt.parser import Parsed, read_net, read_solver
 from ..proto.caffe_pb2 import TEST, TRAIN, NetParameter
 
+_SOURCES = ("data_param", "hdf5_data_param", "image_data_param", "window_data_param", "token_data_param")
+
 _log = logging.getLogger(__name__)
 
 
@@ -93,8 +95,8 @@ def _sources(parsed: Parsed[NetParameter], phases: Sequence[int]) -> Iterator[tu
     for k, layer in enumerate(parsed.message.layer):
         if layer.include and not any(rule.phase in phases for rule in layer.include):
             continue
-        for field in (layer.data_param, layer.hdf5_data_param, layer.image_data_param, layer.window_data_param):
-            if field.source:
-                yield k, field.source
+        for field in _SOURCES:
+            if source := getattr(layer, field).source:
+                yield k, source
         if layer.transform_param.mean_file:
             yield k, layer.transform_param.mean_file

@@ -41,6 +41,7 @@ QUICK = (
     "c3d",
     "dcgan",
     "char_lstm",
+    "char_gpt",
 )
 
 

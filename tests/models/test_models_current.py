@@ -96,6 +96,7 @@ LISTED = [
     "c3d",
     "dcgan",
     "char_lstm",
+    "char_gpt",
 ]
 THREE = {"train_val.prototxt", "solver.prototxt", "deploy.prototxt"}
 PAIR = {f"{half}{kind}.prototxt" for half in ("generator", "discriminator") for kind in ("", "_solver")}

@@ -44,6 +44,8 @@ LEARNED = {  # the training net's; deploy nets differ where DEPLOYED says so
     "c3d": 77_995_776 + 4097 * 487,  # the paper's 78.4 million are those of 101 classes
     # Embed, two LSTMs (four gates that read input, output and a bias), scores
     "char_lstm": 128 * 128 + 4 * 512 * (128 + 512 + 1) + 4 * 512 * (512 + 512 + 1) + 128 * 513,
+    # Embed and scores; of three blocks four products of attention, two of four times the width, two norms; a norm
+    "char_gpt": 2 * 256 * 96 + 3 * (12 * 96 * 96 + 4 * 96) + 2 * 96,
     "dcgan/generator": 3_576_704,
     "dcgan/discriminator": 2_765_568,
 }
@@ -72,6 +74,7 @@ OUTPUTS = {
     "unet-3d": {"prob": (1, 3, 192, 192, 192)},
     "c3d": {"prob": (1, 487)},
     "char_lstm": {"prob": (1, 1, 128)},
+    "char_gpt": {"prob": (1, 128, 256)},
     "dcgan": {"image": (1, 3, 64, 64)},
 }
 

@@ -8,6 +8,7 @@ from . import (
     autoencoder,
     c3d,
     caffenet,
+    char_gpt,
     char_lstm,
     cifar10,
     cifar_resnet,
@@ -33,7 +34,7 @@ from .catalogue import Model
 FAMILIES = (
     *(digits, lenet, autoencoder, siamese, cifar10, cifar_resnet, shapes_ssd),
     *(alexnet, caffenet, vgg, googlenet, inception_v3, resnet, densenet, squeezenet, mobilenet),
-    *(fcn, ssd, unet, unet3d, c3d, dcgan, char_lstm),
+    *(fcn, ssd, unet, unet3d, c3d, dcgan, char_lstm, char_gpt),
 )
 
 

@@ -25,6 +25,7 @@ _MADE_BY = {  # what makes the data of the zoo's models; of the others the model
     "data/cifar10/": "pycaffe-lms dataset cifar10 -from FOLDER",
     "data/ilsvrc12/": "pycaffe-lms dataset imagenet -from FOLDER",
     "data/volumes/": "pycaffe-lms dataset volumes -list FILE",
+    "data/tales/": "pycaffe-lms dataset text",
 }
 
 
