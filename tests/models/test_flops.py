@@ -44,11 +44,15 @@ def test_every_weight_meets_every_position_once(name):
     total = 0
     for node in net.graph.nodes:
         kind = node.layer.param.type
+        if kind == "Attention":  # every position with every position, twice
+            _, steps, width = net.graph.values[node.tops[0]].shape
+            total += 2 * steps * steps * width
         if kind not in ("Convolution", "Deconvolution", "InnerProduct"):
             continue
         weight = net.graph.params[node.params[0]].shape
         where = node.bottoms if kind == "Deconvolution" else node.tops
         shape = net.graph.values[where[0]].shape
-        positions = prod(shape[2:]) if kind != "InnerProduct" else 1
+        axis = node.layer.param.inner_product_param.axis
+        positions = prod(shape[1:axis] if kind == "InnerProduct" else shape[2:])
         total += positions * prod(weight)
     assert multiply_adds(net, batch) == total
