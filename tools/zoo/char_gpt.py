@@ -1,4 +1,4 @@
-"""A small GPT with rotary positions that reads and writes bytes; trains on a laptop's CPU in minutes."""
+"""A small GPT with rotary positions that reads and writes bytes, small enough for a laptop's CPU."""
 
 from pycaffe_lms.language.blocks import transformer_block
 from pycaffe_lms.net_spec import NetSpec
