@@ -14,6 +14,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,15 +60,16 @@ class Ops:
         self.device = device
         self.workspace_limit = workspace_limit
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._grouped = {found[1] for name in functions if (found := _PASS.fullmatch(name))}
+        self._grouped = _groups(tuple(functions))
         for name, function in functions.items():
             self.bind(name, function)
 
     def bind(self, name: str, function: Callable[..., Any]) -> None:
         """Make this the function of that name from now on."""
         self._functions[name] = function
-        found = _MEMBER.fullmatch(name)
-        group, member = found.groups() if found and found[1] in self._grouped else (name, "forward")
+        group, member = _group_and_member(name)
+        if group not in self._grouped:
+            group, member = name, "forward"
         if group in self._grouped:
             setattr(self.__dict__.setdefault(group, Operation()), member, function)
         else:
@@ -93,18 +95,37 @@ class Ops:
         return {n: tuple(inspect.signature(f).parameters) for n, f in self._functions.items()}
 
 
+@cache  # every device of a process has the same names
+def _groups(names: tuple[str, ...]) -> frozenset[str]:
+    """Return the names of operations that have passes."""
+    return frozenset(found[1] for name in names if (found := _PASS.fullmatch(name)))
+
+
+@cache
+def _group_and_member(name: str) -> tuple[str, str]:
+    """Return "relu", "forward" of "relu_forward"; a name without a pass or plan is its own group's "forward"."""
+    found = _MEMBER.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "forward")
+
+
 def load_ops(device: str) -> Ops:
     """Return the operations of "cpu" or "cuda"."""
+    return Ops(device, _functions(device, FAMILIES), WORKSPACE_LIMIT[device])
+
+
+@cache  # the modules' contents do not change
+def _functions(device: str, families: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """Return name -> function, of all operations of these families."""
     widened = importlib.import_module("pycaffe_lms.ops.cpu.widened").widened if device == "cpu" else None
     functions = {}
-    for family in FAMILIES:
+    for family in families:
         module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
         for name in module.__all__:
             function = getattr(module, name)
             if widened and family != "half" and not name.endswith("_plan"):
                 function = widened(function)  # takes bfloat16 arrays too
             functions[name] = function
-    return Ops(device, functions, WORKSPACE_LIMIT[device])
+    return functions
 
 
 def ops_of(device: Any) -> Ops:

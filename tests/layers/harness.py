@@ -22,9 +22,7 @@ class HostArrays:
     """The CPU as a device for tests."""
 
     name = "cpu"
-
-    def __init__(self):
-        self.ops = load_ops("cpu")
+    ops = load_ops("cpu")
 
     def put(self, array):
         return np.array(array, order="C")
