@@ -46,8 +46,10 @@ def open_text(path: str | os.PathLike[str], what: str, fix: str = "check the pat
         raise DataError(f"cannot read {what}: {error.strerror}", where=Where(file=os.fspath(path)), fix=fix) from error
 
 
-def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
-    """Return a file's content. Raises: `error` for one that is missing, unreadable, empty or over 2 GiB - 1."""
+def read_bytes(path: str | os.PathLike[str], error: type[CaffeError], head: int = 0) -> bytes:
+    """Return a file's content. Raises: `error` for one that is missing, unreadable, empty or over 2 GiB - 1.
+
+    Of a device or pipe whose first `head` bytes have a 0 among them, only these are returned: /dev/zero has no end."""
     try:
         found = os.stat(path)
         size = found.st_size
@@ -59,7 +61,12 @@ def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
             )
         with open(path, "rb") as file:
             # read(n) takes n bytes of memory first, so only devices and pipes are read with a limit
-            content = file.read() if stat.S_ISREG(found.st_mode) else file.read(MAX_BYTES + 1)
+            if stat.S_ISREG(found.st_mode):
+                content = file.read()
+            else:
+                content = file.read(head)
+                if len(content) == head and b"\0" not in content:
+                    content += file.read(MAX_BYTES + 1)
     except OSError as failure:
         raise could_not_open(path, failure, error) from None
     if not content:

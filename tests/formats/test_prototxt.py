@@ -1,11 +1,15 @@
 """Read texts: dialect, lines through every upgrade, solvers with inline nets, binary nets."""
 
 import logging
+import os
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pycaffe_lms.errors import PrototxtError
 from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver, read_net, read_net_binary, read_solver
+from pycaffe_lms.formats.rawfile import read_bytes
 from pycaffe_lms.proto.caffe_pb2 import ConvolutionParameter, NetParameter, PoolingParameter, SolverParameter
 
 V0 = """\
@@ -139,6 +143,29 @@ def test_a_binary_file_in_place_of_a_text(tmp_path):
     path.write_bytes(b"\x0a\x03abc\x00\x01")
     with pytest.raises(PrototxtError, match="not a text file"):
         read_net(path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no /dev/zero")
+def test_a_device_without_an_end_is_not_read_to_its_limit():
+    assert read_bytes("/dev/zero", PrototxtError, head=100) == bytes(100)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PrototxtError, match="not a text file"):
+            read_net("/dev/zero")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 100_000])
+def test_a_pipe_is_read_whole(tmp_path, size):
+    content, path = bytes(range(1, 201)) * (size // 200 + 1), tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(path.write_bytes, content[:size])
+        assert read_bytes(path, PrototxtError, head=4096) == content[:size]
+        assert written.result() == size
 
 
 def test_a_text_in_place_of_a_binary(tmp_path):

@@ -29,6 +29,7 @@ from .upgrade import upgrade_net, upgrade_solver
 from .upgraded import UpgradeError
 
 _log = logging.getLogger(__name__)
+_HEAD = 4096  # bytes; a 0 among them is no text
 _INLINE = ("train_net_param", "test_net_param", "net_param")
 _M = TypeVar("_M", NetParameter, SolverParameter, LabelMap)
 _Translated = tuple[str, _M, "list[UnsupportedField] | None"]
@@ -180,8 +181,8 @@ def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParamet
 
 
 def _read_text(path: str | os.PathLike[str]) -> str:
-    content = read_bytes(path, PrototxtError)
-    if b"\0" in content[:4096]:
+    content = read_bytes(path, PrototxtError, head=_HEAD)
+    if b"\0" in content[:_HEAD]:
         raise PrototxtError(
             "not a text file",
             where=Where(file=os.fspath(path)),
