@@ -22,7 +22,9 @@ class HostArrays:
     """The CPU as a device for tests."""
 
     name = "cpu"
-    ops = load_ops("cpu")
+
+    def __init__(self):
+        self.ops = load_ops("cpu")
 
     def put(self, array):
         return np.array(array, order="C")
