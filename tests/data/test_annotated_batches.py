@@ -121,3 +121,14 @@ def test_numbers_depend_on_the_seed_alone(source):
     assert (first[0] != other[0]).any()
     few = batches(source, text, "max_sample: 4", seed=3, size=5)[0]
     assert len(few) == 5 and few.shape[1:] == first[0].shape[1:]
+
+
+def test_ranks_draw_the_same_size(source):
+    text = "resize_param { prob: 0.5 height: 8 width: 8 } further_resize_param { prob: 0.5 height: 12 width: 16 }"
+    param, shapes = text_format.Parse(text, TransformationParameter()), []
+    for rank in range(2):
+        transformer = DataTransformer(param, 0, source="db")
+        made = AnnotatedBatches(source, "lmdb", 1, transformer, transform_param=param, rank=rank, ranks=2, seed=4)
+        shapes.append([made.produce(batch)[0].shape for batch in range(0, 200, 10)])
+        made.close()
+    assert shapes[0] == shapes[1] and set(shapes[0]) == {(1, 3, 8, 8), (1, 3, 12, 16)}

@@ -88,8 +88,8 @@ def test_values_of_enums_and_fields_of_nets():
         parse_net('layers { name: "v"\ntype: VIDEO_DATA }')
     with pytest.raises(PrototxtError, match='no field "resize_blob_param": no fork that we know has it'):
         parse_net(text)
-    with pytest.raises(PrototxtError, match='has no field "bn_stats_batch_size": it belongs to Intel Caffe'):
-        parse_net("name: 'n'\nbn_stats_batch_size: 2")
+    with pytest.raises(PrototxtError, match='has no field "per_fla_fuse": it belongs to Intel Caffe'):
+        parse_net('layer { name: "l"\nconcat_param { per_fla_fuse: true } }')
 
 
 def test_nets_inside_solvers_keep_what_they_lack():

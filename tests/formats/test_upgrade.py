@@ -177,6 +177,15 @@ def test_batch_norm_with_three_param_specs():
         check(same, same)
 
 
+def test_the_statistics_batch_of_a_net_goes_to_its_batch_norm_layers():
+    check(
+        'bn_stats_batch_size: 32 layer { type: "ReLU" } layer { type: "BatchNorm" batch_norm_param { eps: 0.5 '
+        'stats_batch_size: 8 } } layer { type: "BatchNorm" }',
+        'layer { type: "ReLU" } layer { type: "BatchNorm" batch_norm_param { eps: 0.5 stats_batch_size: 32 } } '
+        'layer { type: "BatchNorm" batch_norm_param { stats_batch_size: 32 } }',
+    )
+
+
 def test_both_generations_in_one_net():
     with pytest.raises(PrototxtError, match="both `layer` .1. and `layers` .2. in one net"):
         upgrade_net(net("layer {} layers {} layers { layer { type: 'conv' } }"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.errors import ShapeError
+from pycaffe_lms.errors import LayerParamError, ShapeError
 from pycaffe_lms.layers.base import TEST, TRAIN, Needs
 
 from .cases import Case
@@ -24,6 +24,9 @@ CASES: list[Case] = [
     Case("BatchNorm", "", ((4, 3, 2, 2),), phase=TEST),
     Case("BatchNorm", "", ((4, 3, 2, 2),), phase=TEST, in_place=True),
     Case("BatchNorm", "", ((2, 40, 70, 70),)),  # more than one part per channel
+    Case("BatchNorm", "batch_norm_param { stats_batch_size: 2 }", ((6, 3, 2, 2),)),
+    Case("BatchNorm", "batch_norm_param { stats_batch_size: 3 }", ((6, 4, 3),), in_place=True),
+    Case("BatchNorm", "batch_norm_param { stats_batch_size: 3 }", ((6, 3, 2, 2),), phase=TEST),
     Case("BatchNorm", "", ((0, 3, 2, 2),)),
     Case("BatchNorm", GLOBAL, ((0, 3, 2, 2),)),
 ]
@@ -42,7 +45,15 @@ def start(bench, factor=1.0):
 
 
 def reference(x, layer, mean, var, factor):
-    """Return (y, mean, var, factor) by the formulas, channel by channel."""
+    """Return (y, mean, var, factor) by the formulas, channel by channel, one group of items after the other."""
+    parts = []
+    for part in np.split(x, layer.groups):
+        y, mean, var, factor = _one_group(part, layer, mean, var, factor)
+        parts.append(y)
+    return np.concatenate(parts), mean, var, factor
+
+
+def _one_group(x, layer, mean, var, factor):
     shape = x.shape
     x = np.asarray(x, np.float64).reshape(shape[0], layer.channels, -1)
     y = np.zeros_like(x)
@@ -163,3 +174,21 @@ def test_shapes_refused():
     bench.reshape([(2, 3, 7)])
     with pytest.raises(ShapeError, match="set up for 3 channels"):
         bench.reshape([(4, 5)])
+    with pytest.raises(ShapeError, match="4 items, no multiple of stats_batch_size 3"):
+        LayerBench("BatchNorm", "batch_norm_param { stats_batch_size: 3 }", ((4, 3),))
+    with pytest.raises(LayerParamError, match="sync and stats_batch_size are both set"):
+        LayerBench("BatchNorm", "batch_norm_param { stats_batch_size: 2 sync: true }", ((4, 3),))
+
+
+def test_groups_follow_the_batch_and_are_the_layer_run_once_for_each():
+    whole, parts = (
+        LayerBench("BatchNorm", text, ((2, 3, 5),)) for text in ("batch_norm_param { stats_batch_size: 2 }", "")
+    )
+    whole.reshape([(6, 3, 5)])
+    x = np.random.default_rng(4).normal(size=(6, 3, 5))
+    (y,) = whole.forward([x])
+    for k in range(3):
+        (expected,) = parts.forward([x[2 * k : 2 * k + 2]])
+        np.testing.assert_array_equal(y[2 * k : 2 * k + 2], expected)
+    for got, want in zip(whole.params, parts.params, strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -31,6 +31,7 @@ CASES: list[Case] = [
     Case("BatchNorm", _text(), ((4, 3, 2, 2),), phase=TEST),
     Case("BatchNorm", GLOBAL, ((4, 3, 2),), phase=TRAIN),
     Case("BatchNorm", _text(), ((2, 40, 70, 70),)),  # more than one part per channel
+    Case("BatchNorm", _text("stats_batch_size: 2"), ((4, 3, 2, 2),)),
     Case("BatchNorm", _text(), ((0, 3, 2, 2),)),
     Case("BatchNorm", GLOBAL, ((0, 3, 2, 2),)),
 ]

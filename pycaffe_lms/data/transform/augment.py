@@ -19,6 +19,12 @@ _log = logging.getLogger(__name__)
 _SATURATED = np.arange(256, dtype=np.float32)
 
 
+def every_size(transform_param: TransformationParameter) -> list[ResizeParameter]:
+    """Return every resize_param that is written, first to last."""
+    first = [transform_param.resize_param] if transform_param.HasField("resize_param") else []
+    return [*first, *transform_param.further_resize_param]
+
+
 # -- what fields may say ---------------------------------------------------------------------------------------------
 def check_fields(transform_param: TransformationParameter, *, source: str) -> None:
     """Raise LayerParamError for values that SSD's fields of transform_param cannot have.
@@ -26,11 +32,11 @@ def check_fields(transform_param: TransformationParameter, *, source: str) -> No
     Logs a warning for `prob` of resize_param and noise_param, which acts neither in the fork nor here.
     """
     where = Where(file=source)
-    for name in ("resize_param", "noise_param"):
+    several = bool(transform_param.further_resize_param)
+    for name in ("noise_param",) if several else ("resize_param", "noise_param"):
         if getattr(transform_param, name).HasField("prob") and getattr(transform_param, name).prob != 1:
             _log.warning("%s: transform_param.%s.prob has no effect, as in the fork", source, name)
-    if transform_param.HasField("resize_param"):
-        size = transform_param.resize_param
+    for size in every_size(transform_param):
         if not 0 < size.height * size.width * 3 <= MAX_PICTURE_VALUES:
             raise LayerParamError(
                 f"transform_param.resize_param has height {size.height} and width {size.width}",

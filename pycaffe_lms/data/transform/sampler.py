@@ -51,6 +51,20 @@ def draw_boxes(samplers: Sequence[BatchSampler], objects: np.ndarray, rng: np.ra
     return np.concatenate(found)
 
 
+def jittered(jitter: float, square: bool, rng: np.random.Generator) -> np.ndarray:
+    """Return float32 (1, 4): a box of the picture, as MobileNet-YOLO draws it.
+
+    In three of five pictures each side is 1 - jitter to 1 times that of the picture, in one 1 - jitter / 2 to 1, and
+    in one the picture is whole. square: both sides are the same fraction.
+    Source: eric612/MobileNet-YOLO, src/caffe/util/sampler.cpp (GenerateJitterSamples).
+    """
+    kind, width, height, x, y = rng.random(5, dtype=np.float32)
+    most = 0.0 if kind < 0.2 else jitter / 2 if kind < 0.4 else jitter
+    size = 1 - most * np.array([width, width if square else height])
+    low = np.array([x, y]) * (1 - size)
+    return np.concatenate([low, np.minimum(low + size, 1)], dtype=np.float32)[None]
+
+
 def _candidates(param: Sampler, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw boxes: their scale and their ratio, each from its range, then their place. A ratio is limited so that the
     box fits."""

@@ -133,11 +133,6 @@ _LAYER_REFUSED = {
 }
 
 REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
-    "NetParameter": {
-        "bn_stats_batch_size": _intel(
-            "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
-        )
-    },
     "SolverParameter": {
         "larc_turbo": _nvidia("a rate that follows how gradient and history agree", "delete it", "false"),
         "test_and_snapshot_last_epochs": _nvidia("more tests near the end", "use test_interval", "0"),
@@ -156,9 +151,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "BatchNormParameter": {
         "use_weight_bias": _intel("a scale of that name", "write scale_bias: true, or a Scale layer", "false"),
         "bias_term": _intel("a choice of bias", 'write a "Scale" layer with bias_term after it'),
-        "stats_batch_size": _intel(
-            "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
-        ),
         "relu": _RELU,
     },
     "ConvolutionParameter": {

@@ -1,7 +1,8 @@
 """Translate prototxts of Caffe's forks to BVLC's text, before protobuf reads them.
 
 Covers: fields of forks that change no result here (dropped, one warning per field with its place), `engine` values of
-forks, the 3-D spellings of windows, C3D's type names. Tokens are blanked or replaced in place, so that lines stay.
+forks, the 3-D spellings of windows, C3D's type names, resize_param given again. Tokens are blanked or replaced
+in place, so that lines stay.
 Fields of forks that change results become `unsupported` of their layer; unsupported.py refuses them.
 See also: dialect_fields.py, the tables.
 """
@@ -106,6 +107,9 @@ def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
             edits.replace([one], f"device_id: {one.values[0].text()}")
     if message.name in _WINDOWED:
         _windows(written, message.name, edits)
+    if message.name == "TransformationParameter":  # in MobileNet-YOLO a field that may be given again
+        for one in [one for one in written if one.name == "resize_param"][1:]:
+            edits.words[one.tokens[0]] = "further_resize_param"
 
 
 def _walk_message(entry: Entry, written: Field, message: _Descriptor, edits: _Edits) -> None:

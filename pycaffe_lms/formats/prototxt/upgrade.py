@@ -1,7 +1,8 @@
 """Upgrade nets and solvers of every generation to the current one; pure functions, message to message.
 
 Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
-`solver_type`. Arguments are not changed; a message that needs no upgrade is returned itself.
+Intel's `bn_stats_batch_size`, `solver_type`. Arguments are not changed; a message that needs no upgrade
+is returned itself.
 Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
 See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
 """
@@ -84,7 +85,14 @@ def upgrade_net(net: NetParameter) -> Upgraded:
             fix='write every layer in the current form, `layer { type: "Convolution" ... }`',
         )
     result = unchanged(net)
-    for step in (upgrade_v0, move_data_transform, upgrade_v1, upgrade_input, freeze_batch_norm):
+    for step in (
+        upgrade_v0,
+        move_data_transform,
+        upgrade_v1,
+        upgrade_input,
+        freeze_batch_norm,
+        spread_stats_batch_size,
+    ):
         result = result.then(step)
     return result
 
@@ -182,6 +190,18 @@ def freeze_batch_norm(net: NetParameter) -> Upgraded:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:
                 spec.lr_mult = spec.decay_mult = 0
+    return Upgraded(new, tuple(range(len(new.layer))))
+
+
+def spread_stats_batch_size(net: NetParameter) -> Upgraded:
+    """Move a net's bn_stats_batch_size into its BatchNorm layers, whose own stats_batch_size it replaces (Intel)."""
+    if not net.HasField("bn_stats_batch_size"):
+        return unchanged(net)
+    new = copy.deepcopy(net)
+    new.ClearField("bn_stats_batch_size")
+    for layer in new.layer:
+        if layer.type == "BatchNorm":
+            layer.batch_norm_param.stats_batch_size = net.bn_stats_batch_size
     return Upgraded(new, tuple(range(len(new.layer))))
 
 

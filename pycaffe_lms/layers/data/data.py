@@ -20,7 +20,7 @@ from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # only in old nets, whose upgrade moves them
-ONLY_ANNOTATED = ("distort_param", "expand_param", "emit_constraint")
+ONLY_ANNOTATED = ("distort_param", "expand_param", "emit_constraint", "further_resize_param")
 """Fields of transform_param that act in AnnotatedData alone, as in SSD's fork."""
 ONLY_SEGMENTED = ("crop_height", "crop_width", "scale_factors")
 """Fields of transform_param that act in ImageSegData alone, as in DeepLab's fork."""

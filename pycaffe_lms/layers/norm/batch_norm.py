@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...ops.axes import around_axis
@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
 _YJXIONG = ("slope_filler", "bias_filler", "momentum", "eps", "frozen", "engine")
 _SEGNET_EPS = 1e-9
+_ALL = slice(None)
 
 
 class _BatchNormed(Layer):
@@ -64,6 +65,8 @@ class BatchNormLayer(_BatchNormed):
     factor = f * factor + 1, mean = f * mean + batch mean, var = f * var + m / (m - 1) * batch var, where
     f = moving_average_fraction and m = values per channel. With global statistics mean and var are the running sums
     over factor; a factor of 0 makes both 0.
+    With stats_batch_size S the batch's statistics are those of S items at a time, one group after the other, each of
+    which updates the running sums; N must be a multiple of S. bn_stats_batch_size of the net sets it in every layer.
     With batch_norm_param.sync, where several ranks train together: the batch's statistics, and the two sums over it in
     backward, are those of the batches of all ranks together (synchronized BatchNorm); backward reads the bottom.
     Bottom 0: x, (N, C, ...), or (N) as one channel. Top 0: y, the shape of x; may be in place.
@@ -71,13 +74,17 @@ class BatchNormLayer(_BatchNormed):
     Backward reads, for x's gradient: the top (batch statistics) or nothing; with scale_bias the scale, and the bottom
     (batch statistics). For that of the scale: the bottom.
     An lr_mult of a statistic is taken as 0, with a warning.
-    Raises: LayerParamError for scale_bias: false with a filler; ShapeError for no axes, or when C changes.
+    Raises: LayerParamError for scale_bias: false with a filler, or sync with stats_batch_size; ShapeError for no axes,
+    a batch that is no multiple of S, or when C changes.
     Source: BVLC/caffe, src/caffe/layers/batch_norm_layer.cpp (there (N) is refused); scale_bias: NVIDIA/caffe, same
-    file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged).
+    file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged);
+    stats_batch_size: intel/caffe, same file.
     """
 
     declares = replace(_BatchNormed.declares, any_precision=True)
     _ranks: Exchange | None = None
+    groups = 1  # of items with statistics of their own
+    _group = 0  # items of each; 0: all
 
     def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.batch_norm_param
@@ -90,6 +97,12 @@ class BatchNormLayer(_BatchNormed):
             )
         self.scaled = bn.scale_bias or bool(fillers)
         self._sync = bn.sync and self.phase == TRAIN and not self.use_global and self.context.solver_count > 1
+        self._group = 0 if self.use_global else bn.stats_batch_size
+        if bn.sync and bn.stats_batch_size:
+            raise self.error(
+                "sync and stats_batch_size are both set: statistics of all ranks, or of a part of one's batch",
+                fix="keep one of them",
+            )
         for i, spec in enumerate(self.param.param[:3]):
             if spec.lr_mult != 0:
                 _log.warning(
@@ -108,7 +121,7 @@ class BatchNormLayer(_BatchNormed):
 
     @property
     def role(self) -> Role | None:
-        return None if self.scaled or self._sync else Role.NORMALISE
+        return None if self.scaled or self._sync or self._group else Role.NORMALISE
 
     @property
     def exchanges(self) -> bool:
@@ -122,8 +135,20 @@ class BatchNormLayer(_BatchNormed):
         self.check_axes(shape, 1)
         return shape[1] if len(shape) > 1 else 1
 
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        items = bottom_shapes[0][0] if bottom_shapes[0] else 0
+        if self._group and items % self._group:
+            raise self.shape_error(
+                f"has {items} items, no multiple of stats_batch_size {self._group}",
+                bottom=0,
+                fix="use a batch_size that is a multiple, or delete stats_batch_size (bn_stats_batch_size of the net)",
+            )
+        self.groups = max(1, items // self._group) if self._group else 1
+        return super().infer_shapes(bottom_shapes)
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        shape, c = bottom_shapes[0], self.channels
+        shape, c = tuple(bottom_shapes[0]), self.channels
+        shape = (shape[0] // self.groups, *shape[1:])  # of one group
         grid = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else Grid(count(shape), c, 1)
         self.rule = BatchNorm(grid, self.eps, self.fraction, self.use_global)
         if self.use_global:
@@ -131,8 +156,9 @@ class BatchNormLayer(_BatchNormed):
         else:
             self.operation = ops.batch_norm_scaled_train if self.scaled else ops.batch_norm_train
         kept = self.saved_if_needed
-        self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
-        self.scratch("mean", (c,), lives=kept, backward=self.scaled or self._sync, remat_reads=not self.use_global)
+        moments = (self.groups * c,)
+        self.scratch("inv_std", moments, lives=kept, remat_reads=not self.use_global)
+        self.scratch("mean", moments, lives=kept, backward=self.scaled or self._sync, remat_reads=not self.use_global)
         if self.scaled or not self.use_global:
             work = 2 * c * (reduction_parts(*grid) + 1)
             self.scratch("work", (work,), lives=Lives.CALL, forward=not self.use_global)
@@ -166,11 +192,10 @@ class BatchNormLayer(_BatchNormed):
             self._sync_forward(io)
             return
         affine = (Affine(*io.param[3:]),) if self.scaled else ()
-        arrays = (io.bottom[0], io.top[0], self._moments(io), RunningSums(*io.param[:3]), *affine)
-        if self.use_global:
-            self.operation.forward(*arrays, self.rule)
-        else:
-            self.operation.forward(*arrays, io.scratch["work"], self.rule)
+        work = () if self.use_global else (io.scratch["work"],)
+        for group, part in self._groups():
+            arrays = io.bottom[0][group], io.top[0][group], self._moments(io, part), RunningSums(*io.param[:3]), *affine
+            self.operation.forward(*arrays, *work, self.rule)
 
     def _sync_forward(self, io: Pass) -> None:
         """Normalise by the statistics of all ranks; by this one's alone before they are joined."""
@@ -201,8 +226,17 @@ class BatchNormLayer(_BatchNormed):
         scale = io.param[3] if self.scaled else None
         io.ops.sync_norm_gradient(x, dy, dx, moments, scale, sums, io.scratch["items"], grid)
 
-    def _moments(self, io: Pass) -> Moments:
-        return Moments(io.scratch["mean"], io.scratch["inv_std"])
+    def _moments(self, io: Pass, part: slice = _ALL) -> Moments:
+        return Moments(io.scratch["mean"][part], io.scratch["inv_std"][part])
+
+    def _groups(self) -> Iterator[tuple[slice, slice]]:
+        """Yield, of items that share statistics, the items and the place of these among all statistics."""
+        if self.groups == 1:
+            yield _ALL, _ALL
+            return
+        items, c = self._group, self.channels
+        for k in range(self.groups):
+            yield slice(k * items, (k + 1) * items), slice(k * c, (k + 1) * c)
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
         if again or self.use_global:
@@ -213,11 +247,12 @@ class BatchNormLayer(_BatchNormed):
         if self.use_global:
             self.forward(io)
             return
-        arrays = io.bottom[0], io.top[0], self._moments(io)
-        if self.scaled:
-            io.ops.batch_norm_scaled_apply(*arrays, Affine(*io.param[3:]), self.rule.grid)
-        else:
-            io.ops.batch_norm_apply(*arrays, self.rule.grid)
+        for group, part in self._groups():
+            arrays = io.bottom[0][group], io.top[0][group], self._moments(io, part)
+            if self.scaled:
+                io.ops.batch_norm_scaled_apply(*arrays, Affine(*io.param[3:]), self.rule.grid)
+            else:
+                io.ops.batch_norm_apply(*arrays, self.rule.grid)
 
     def backward(self, io: Pass) -> None:
         # force_backward asks for every gradient: that of a statistic, which is never learned, is 0
@@ -227,15 +262,24 @@ class BatchNormLayer(_BatchNormed):
         if self._sync:
             self._sync_backward(io)
             return
-        dy, dx, inv_std = io.top_diff[0], io.bottom_diff[0], io.scratch["inv_std"]
-        if self.scaled:
-            gradients = AffineGradients(*io.param_diff[3:], *(bool(a) for a in io.accumulate[3:]))
-            values = io.bottom[0], dy, dx, self._moments(io), io.param[3], gradients
-            io.ops.batch_norm_scaled.backward(*values, io.scratch["work"], self.rule)
-        elif dx is not None and self.use_global:
-            io.ops.batch_norm_global.backward(dy, dx, inv_std, self.rule.grid)
-        elif dx is not None:
-            io.ops.batch_norm.backward(io.top[0], dy, dx, inv_std, io.scratch["work"], self.rule.grid)
+        dy, dx = io.top_diff[0], io.bottom_diff[0]
+        if not self.scaled and dx is None:
+            return
+        for k, (group, part) in enumerate(self._groups()):
+            dy_part, dx_part = dy[group], _part(dx, group)
+            if self.scaled:
+                gradients = AffineGradients(*io.param_diff[3:], *(k > 0 or bool(add) for add in io.accumulate[3:]))
+                values = _part(io.bottom[0], group), dy_part, dx_part, self._moments(io, part), io.param[3], gradients
+                io.ops.batch_norm_scaled.backward(*values, io.scratch["work"], self.rule)
+            elif self.use_global:
+                io.ops.batch_norm_global.backward(dy_part, dx_part, io.scratch["inv_std"][part], self.rule.grid)
+            else:
+                y, inv_std = io.top[0][group], io.scratch["inv_std"][part]
+                io.ops.batch_norm.backward(y, dy_part, dx_part, inv_std, io.scratch["work"], self.rule.grid)
+
+
+def _part(values: AnyArray | None, items: slice) -> AnyArray | None:
+    return None if values is None else values[items]
 
 
 @register_layer("BN")
