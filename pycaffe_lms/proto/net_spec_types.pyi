@@ -271,6 +271,64 @@ class LayerTypes:
         box_annotator_ohem_param: Fields | pb.BoxAnnotatorOHEMParameter = ...,
     ) -> Made:
         r"""The labels and weights of the roi_per_img regions of each image that have the largest losses; ignore_label and 0 for all others."""
+    def BoxGroupOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        fg_thr: Float = 0,
+        iou_thr: Float = 0.5,
+        nms_type: str = "IOU",
+        box_group_param: Fields | pb.BoxGroupParameter | Sequence[Fields | pb.BoxGroupParameter] = ...,
+        field_whr: Float = 2,
+        field_xyr: Float = 2,
+        max_nms_num: Int = 0,
+        max_post_nms_num: Int = 0,
+        min_size: Float = 15,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
+        box_group_output_param: Fields | pb.BoxGroupOutputParameter = ...,
+    ) -> Made:
+        r"""The regions of each picture that most probably hold objects, from anchors of several levels (Cascade R-CNN)."""
+    def BoxOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        fg_thr: Float = 0,
+        iou_thr: Float = 0.5,
+        nms_type: str = "IOU",
+        field_h: Ints = ...,
+        field_w: Ints = ...,
+        downsample_rate: Ints = ...,
+        field_whr: Float = 2,
+        field_xyr: Float = 2,
+        max_nms_num: Int = 0,
+        max_post_nms_num: Int = 0,
+        min_size: Float = 15,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
+        box_output_param: Fields | pb.BoxOutputParameter = ...,
+    ) -> Made:
+        r"""The regions of each picture that most probably hold objects, from detectors of several sizes (MS-CNN)."""
     def CTCGreedyDecoder(
         self,
         *bottoms: Top,
@@ -551,6 +609,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Records of the database data_param.source in the order of their keys, again and again."""
+    def DecodeBBox(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        gt_iou_thr: Float = 0.95,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
+        decode_bbox_param: Fields | pb.DecodeBBoxParameter = ...,
+    ) -> Made:
+        r"""Regions that are moved as a detector's regression of class 1 says (Cascade R-CNN)."""
     def Deconvolution(
         self,
         *bottoms: Top,
@@ -2089,6 +2167,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = x * s + b, where s (and b, with bias_term) is broadcast over the axes of x that its shape does not name."""
+    def ScaleRoute(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        low_scale: Float = ...,
+        high_scale: Float = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        scale_route_param: Fields | pb.ScaleRouteParameter = ...,
+    ) -> Made:
+        r"""The regions whose size, the root of their area, is low_scale to below high_scale, and what belongs to them."""
     def SegAccuracy(
         self,
         *bottoms: Top,
@@ -2636,10 +2734,14 @@ class ParameterTypes:
     AnnotatedData: type[pb.AnnotatedDataParameter]
     ArgMax: type[pb.ArgMaxParameter]
     Attention: type[pb.AttentionParameter]
+    BBoxReg: type[pb.BBoxRegParameter]
     BN: type[pb.BNParameter]
     BatchNorm: type[pb.BatchNormParameter]
     Bias: type[pb.BiasParameter]
     BoxAnnotatorOHEM: type[pb.BoxAnnotatorOHEMParameter]
+    BoxGroupOutput: type[pb.BoxGroupOutputParameter]
+    BoxGroup: type[pb.BoxGroupParameter]
+    BoxOutput: type[pb.BoxOutputParameter]
     CTCDecoder: type[pb.CTCDecoderParameter]
     CTCLoss: type[pb.CTCLossParameter]
     Clip: type[pb.ClipParameter]
@@ -2650,6 +2752,7 @@ class ParameterTypes:
     Correlation: type[pb.CorrelationParameter]
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
+    DecodeBBox: type[pb.DecodeBBoxParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
@@ -2718,6 +2821,7 @@ class ParameterTypes:
     SaltPepper: type[pb.SaltPepperParameter]
     SaveOutput: type[pb.SaveOutputParameter]
     Scale: type[pb.ScaleParameter]
+    ScaleRoute: type[pb.ScaleRouteParameter]
     SegAccuracy: type[pb.SegAccuracyParameter]
     ShuffleChannel: type[pb.ShuffleChannelParameter]
     Sigmoid: type[pb.SigmoidParameter]

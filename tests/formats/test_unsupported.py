@@ -17,10 +17,10 @@ layer { name: "data" type: "DummyData" top: "data" include { phase: TEST }
 BODY = """layer { name: "c" type: "Convolution" bottom: "data" top: "c"
   convolution_param { num_output: 2 kernel_size: 1 } }
 """
-HEADS = """layer { name: "b1" type: "BoxOutput" bottom: "c" top: "b1"
-  box_output_param { field_w: 1 } }
+HEADS = """layer { name: "b1" type: "DetectionLoss" bottom: "c" top: "b1"
+  detection_loss_param { field_w: 1 } }
 layer { name: "p" type: "Pooling" bottom: "c" top: "p" pooling_param { kernel_size: 2 torch_pooling: true } }
-layer { name: "b2" type: "BoxOutput" bottom: "p" top: "b2" box_output_param { field_w: 1 } }
+layer { name: "b2" type: "DetectionLoss" bottom: "p" top: "b2" detection_loss_param { field_w: 1 } }
 """
 
 
@@ -33,7 +33,7 @@ def test_everything_is_in_one_error(tmp_path):
         f"{file}: 3 things that it asks for are missing here:\n"
         '  line 1: layer "data" (ImageGtData): no layer type "ImageGtData": it belongs to MS-CNN; '
         'give its values another way: -shape data=32,3,224,224, a "Python" layer, or a layer of docs/supported.md\n'
-        '  line 7: layer "b1" (BoxOutput): no layer type "BoxOutput": it belongs to MS-CNN (also line 10); '
+        '  line 7: layer "b1" (DetectionLoss): no layer type "DetectionLoss": it belongs to MS-CNN (also line 10); '
         'leave the layer out, or write it as a "Python" layer\n'
         '  line 9: layer "p" (Pooling): PoolingParameter has no field "torch_pooling": it belongs to NVIDIA Caffe '
         "(not supported: a field of that name); write round_mode: FLOOR\n"
@@ -69,7 +69,7 @@ def test_a_picture_needs_no_types(tmp_path):
     file, picture = tmp_path / "n.prototxt", tmp_path / "n.dot"
     file.write_text(DATA + BODY + HEADS)
     assert main(["draw_net", str(file), str(picture)]) == 0
-    assert "BoxOutput" in picture.read_text()
+    assert "DetectionLoss" in picture.read_text()
 
 
 def test_a_rewritten_text_loses_nothing_silently(tmp_path, capsys):

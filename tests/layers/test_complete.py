@@ -35,6 +35,7 @@ WITHOUT_EFFECT = {
     for field in ("scale", "mean_file", "crop_size", "mirror")
     if (message, field) != ("window_data_param", "scale")  # Caffe's layer reads it here, so it counts
 } | {
+    ("bbox_reg_param", "cls_aware"): "losses of the forks read it, and these layers do not",
     ("correlation_param", "do_abs"): "the fork reads it and uses it nowhere",
     ("ctc_loss_param", "loss_calculation_t"): "of the fork's tests: every time step gives the same loss",
     ("data_param", "force_encoded_color"): "Caffe reads it nowhere; transform_param.force_color is the working one",

@@ -41,6 +41,8 @@ FORK_MESSAGES = {
     *("CTCLossParameter", "CTCDecoderParameter", "LabelsequenceAccuracyParameter", "ContinuationIndicatorParameter"),
     *("ReverseParameter", "TripletLossParameter", "CorrelationParameter", "SpatialTransformerParameter"),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
+    *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
+    *("DecodeBBoxParameter", "ScaleRouteParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from ...arrays import HostArray
-from ..base import Declaration, Layer, Pass, Reads, Runs, Shapes, ShapesChanged, between, count, exactly
+from ..base import Shapes, between, count, exactly
 from ..registry import register_layer
 from .boxes import suppress
+from .counted_rows import CountedRowsLayer
 from .detection_output import best_first, for_images
 
 
 @register_layer("Proposal")
-class ProposalLayer(Layer):
+class ProposalLayer(CountedRowsLayer):
     """The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap.
 
     With A anchors, one for each ratio and each scale: bottom 0: probabilities, (N, 2 A, H, W), the A of background
@@ -32,16 +36,7 @@ class ProposalLayer(Layer):
     Source: openvinotoolkit/training_toolbox_caffe (as in PVANet), src/caffe/layers/proposal_layer.cpp.
     """
 
-    declares = Declaration(
-        bottoms=exactly(3),
-        tops=between(1, 2),
-        runs_on=Runs.HOST,
-        no_backward=None,
-        skips_backward=frozenset(range(3)),
-        ignores_force_backward=frozenset(range(3)),
-        backward_reads=Reads.NONE,
-        full_precision=frozenset({2}),
-    )
+    declares = replace(CountedRowsLayer.declares, bottoms=exactly(3), tops=between(1, 2), full_precision=frozenset({2}))
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.proposal_param
@@ -54,9 +49,6 @@ class ProposalLayer(Layer):
             if not 0 < getattr(p, name) < 1 << 31:
                 raise self.error(f"{name} is {getattr(p, name)}", fix="give a number above 0")
         self.anchors = _anchors(p.base_size, np.array(p.ratio, self.dtype), np.array(p.scale, self.dtype))
-        self._rows: int | None = None
-        # values of the bottoms, and their regions, which wait for tops of their number
-        self._known: tuple[list[HostArray], HostArray] | None = None
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         scores, moves, pictures = map(tuple, bottom_shapes)
@@ -70,25 +62,17 @@ class ProposalLayer(Layer):
                 )
         if len(pictures) < 2 or pictures[0] not in (1, scores[0]) or count(pictures, 1) < 3:
             raise self.shape_error(f"has shape {pictures}", bottom=2, fix="give height, width, scale: shape (1, 3)")
-        rows = scores[0] * self.options.post_nms_topn if self._rows is None else self._rows
+        rows = scores[0] * self.options.post_nms_topn if self.counted is None else self.counted
         return [(rows, 5), (rows,)][: len(self.param.top)]
 
-    def forward(self, io: Pass) -> None:
-        known, self._known = self._known, None
-        if known is not None and all(map(np.array_equal, known[0], io.bottom)):
-            rows = known[1]
-        else:
-            scores, moves, pictures = io.bottom
-            info = np.broadcast_to(
-                pictures.reshape(len(pictures), count(pictures.shape, 1)), (len(scores), count(pictures.shape, 1))
-            )
-            found = for_images(lambda n: self._of_image(n, scores[n], moves[n], info[n]), len(scores))
-            rows = np.concatenate([np.empty((0, 6), self.dtype), *found])
-        if len(rows) != len(io.top[0]):
-            self._rows, self._known = len(rows), ([value.copy() for value in io.bottom], rows)
-            raise ShapesChanged
-        for top, values in zip(io.top, (rows[:, :5], rows[:, 5]), strict=False):
-            top[...] = values
+    def rows(self, bottoms: Sequence[HostArray]) -> list[HostArray]:
+        scores, moves, pictures = bottoms
+        info = np.broadcast_to(
+            pictures.reshape(len(pictures), count(pictures.shape, 1)), (len(scores), count(pictures.shape, 1))
+        )
+        found = for_images(lambda n: self._of_image(n, scores[n], moves[n], info[n]), len(scores))
+        rows = np.concatenate([np.empty((0, 6), self.dtype), *found])
+        return [rows[:, :5], rows[:, 5]]
 
     def _of_image(self, image: int, scores: HostArray, moves: HostArray, info: HostArray) -> HostArray:
         """Return rows (image, x1, y1, x2, y2, score).
