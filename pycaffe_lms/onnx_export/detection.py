@@ -19,7 +19,7 @@ _BEHIND = 1 << 40  # above all numbers of image and class
 @converts(
     "ROIPooling",
     family=_FAMILY,
-    ops="MaxRoiPool Reshape",
+    ops="MaxRoiPool Reshape Slice Sub Add Mul Concat",
     note="float32 only; regions of images in the batch",
     precision=Precision.SINGLE,
 )
@@ -28,6 +28,12 @@ def roi_pooling(site: Site) -> str:
     if len(site.bottom_shapes[1]) != 2:
         regions = site.reshape(regions, (0, 5))
     p = site.param.roi_pooling_param
+    if p.pad_ratio:
+        low, high = _columns(site, regions, 1, 3), _columns(site, regions, 3, 5)
+        more = site.op("Add", site.op("Sub", high, low), site.number(1))
+        more = site.op("Mul", more, site.number(p.pad_ratio))
+        ends = site.op("Sub", low, more), site.op("Add", high, more)
+        regions = site.op("Concat", _columns(site, regions, 0, 1), *ends, axis=1)
     return site.op("MaxRoiPool", site.x, regions, pooled_shape=[p.pooled_h, p.pooled_w], spatial_scale=p.spatial_scale)
 
 

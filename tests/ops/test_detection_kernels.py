@@ -7,7 +7,7 @@ import pytest
 
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.cuda.loss import smooth_l1, softmax
-from pycaffe_lms.ops.cuda.pooling import roi_align
+from pycaffe_lms.ops.cuda.pooling import roi, roi_align
 from pycaffe_lms.ops.records import BoxWeights, Grid, LabelGrid, Samples, Sampling
 
 from .emulated import COMPILER, Kernels
@@ -48,6 +48,29 @@ def aligned(tmp_path_factory):
     comment = source.rindex("//", 0, start)
     names = {"forward": source[:comment], "backward": source[:middle] + source[start:]}
     return _made(tmp_path_factory, roi_align, names)
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    source = roi._SOURCE
+    end = source.rindex("// One block", 0, source.index('extern "C" __global__ void backward'))
+    return _made(tmp_path_factory, roi, {"forward": source[:end]})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pad", [0.0, 0.25])
+def test_maxima_of_regions(pooled, monkeypatch, pad, dtype):
+    rng, cpu = np.random.default_rng(1), load_ops("cpu").functions()
+    low = rng.uniform(-12, 20, size=(40, 2))
+    rois = np.column_stack([rng.integers(-1, 3, size=40), low, low + rng.uniform(-4, 20, size=(40, 2))]).astype(dtype)
+    x, found = rng.normal(size=(2, 3, 5, 7)).astype(dtype), []
+    for run in (lambda name, *args: cpu[name](*args), lambda *args: pooled[np.dtype(dtype)](monkeypatch, *args)):
+        y, where = np.full((40, 3, 2, 3), np.nan, dtype), np.full((40, 3, 2, 3), -9, np.int32)
+        run("roi_pool_forward", x, rois, y, where, 0.25, pad)
+        found.append((y, where))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (found[0][1] >= 0).sum() > 100
 
 
 SAMPLES = [

@@ -60,15 +60,15 @@ class ROIPoolingLayer(BoxRegions):
 
     Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the image's index, x1, y1, x2, y2 in
     the picture's coordinates. Times roi_pooling_param.spatial_scale and rounded, they are the corner pixels, which
-    belong to the region. Top 0: (R, C, pooled_h, pooled_w); R may be 0.
+    belong to the region. Top 0: (R, C, pooled_h, pooled_w); R may be 0. Of a region's size, both ends
+    counted in, pad_ratio (MS-CNN) is added on each side before.
     A region is at least 1 x 1 pixels. A cell reaches from the floor of its start to the ceiling of its end, so
     neighbours may share pixels; outside the map it is empty. So are all cells of a region whose image is not in the
     batch, or whose numbers are not finite.
     Backward reads the regions and the saved index of each maximum; the regions get a gradient of zeros.
-    Raises: LayerParamError for a missing size, a scale that is not positive, or a pad_ratio (of MS-CNN's layer);
-    ShapeError for other shapes.
+    Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
     Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/roi_pooling_layer.cpp (there an image out of range ends the
-    program on the CPU, and reads outside the map on a GPU).
+    program on the CPU, and reads outside the map on a GPU); pad_ratio: zhaoweicai/mscnn, same file.
     """
 
     def setup(self, bottom_shapes: Shapes) -> None:
@@ -76,8 +76,7 @@ class ROIPoolingLayer(BoxRegions):
         self.pooled, self.scale = (p.pooled_h, p.pooled_w), self.check_scale(p.spatial_scale)
         if 0 in self.pooled:
             raise self.error("has no pooled_h or pooled_w", fix="add roi_pooling_param { pooled_h: ... pooled_w: ... }")
-        if p.pad_ratio:
-            raise self.error(f"pad_ratio is {p.pad_ratio:g}", fix="leave it out, or make the regions larger before")
+        self.pad = p.pad_ratio
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, regions = self.check_shapes(bottom_shapes)
@@ -87,10 +86,10 @@ class ROIPoolingLayer(BoxRegions):
         self.scratch("argmax", top_shapes[0], dtype=np.int32, lives=Lives.SAVED)
 
     def forward(self, io: Pass) -> None:
-        io.ops.roi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
+        io.ops.roi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale, self.pad)
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
-        io.ops.roi_pool.backward(dy, io.bottom[1], io.scratch["argmax"], dx, self.scale)
+        io.ops.roi_pool.backward(dy, io.bottom[1], io.scratch["argmax"], dx, self.scale, self.pad)
 
 
 @register_layer("PSROIPooling")

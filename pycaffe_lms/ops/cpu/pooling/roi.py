@@ -19,32 +19,40 @@ __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psro
 _FAR = 2.0**20  # limit of coordinates; a float, since NumPy 1 would clip to an integer in float64
 
 
-def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostArray | None, scale: float) -> None:
+def roi_pool_forward(
+    x: HostArray, rois: HostArray, y: HostArray, argmax: HostArray | None, scale: float, pad: float = 0.0
+) -> None:
     """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell.
 
     `argmax` (int32, or None) receives the index h * W + w of the first maximum, -1 for an empty cell; a NaN is never
     one. Corners are limited to 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A
     cell goes from the floor of its start to the ceiling of its end, cut to the map. A region is empty if its image
-    number (cut to an integer) is not in the batch, or if it is not finite.
+    number (cut to an integer) is not in the batch, or if it is not finite. `pad` of its size, both ends counted in, is
+    added on each side before.
     """
-    image, rows, columns = _cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2:])
+    image, rows, columns = _cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2:], pad)
     saved = np.empty((0,) * 4, np.int32) if argmax is None else argmax
     parallel(_forward, len(image), x, y, saved, argmax is not None, image, rows, columns, y.dtype.type(LEAST))
 
 
-def roi_pool_backward(dy: HostArray, rois: HostArray, argmax: HostArray, dx: HostArray, scale: float) -> None:
+def roi_pool_backward(
+    dy: HostArray, rois: HostArray, argmax: HostArray, dx: HostArray, scale: float, pad: float = 0.0
+) -> None:
     """Compute dx = for each input, the sum of dy over the cells whose maximum it was, region by region."""
-    image, _, _ = _cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2:])
+    image, _, _ = _cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2:], pad)
     parallel(_backward, dx.shape[0] * dx.shape[1], dy, argmax, dx, image)
 
 
 def _cells(
-    rois: HostArray, scale: float, shape: Ints, pooled: tuple[int, int]
+    rois: HostArray, scale: float, shape: Ints, pooled: tuple[int, int], pad: float = 0.0
 ) -> tuple[HostArray, HostArray, HostArray]:
     """Return (image or -1, (R, ph, 2) first and last row of each cell, (R, pw, 2) columns); the last are excluded."""
     valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
     rois = np.where(valid[:, None], rois, 0)
     with np.errstate(over="ignore"):
+        if pad:
+            more = (rois[:, 3:] - rois[:, 1:3] + 1) * rois.dtype.type(pad)
+            rois = np.concatenate([rois[:, :1], rois[:, 1:3] - more, rois[:, 3:] + more], axis=1)
         corners = np.clip(rois[:, 1:] * rois.dtype.type(scale), -_FAR, _FAR)
     whole = np.trunc(corners)
     whole += np.trunc(2 * (corners - whole))

@@ -38,7 +38,12 @@ _SOURCE = (
 struct Side {  // the cells of a region along one axis
   int start, size;
   T step;
-  __device__ Side(T first, T last, T scale, long long cells, long long map) {
+  __device__ Side(T first, T last, T scale, T pad, long long cells, long long map) {
+    if (pad != (T)0) {
+      const T more = times(plus(plus(last, -first), (T)1), pad);
+      first = plus(first, -more);
+      last = plus(last, more);
+    }
     start = nearest(times(first, scale));
     const int pixels = nearest(times(last, scale)) - start + 1;
     step = (T)(pixels > 1 ? pixels : 1) / (T)cells;
@@ -50,8 +55,8 @@ struct Side {  // the cells of a region along one axis
 };
 
 extern "C" __global__ void forward(const T* x, const T* rois, T* y, int* argmax, long long save, long long total,
-                                   double scale, long long images, long long channels, long long height,
-                                   long long width, long long cells_h, long long cells_w) {
+                                   double scale, double pad, long long images, long long channels,
+                                   long long height, long long width, long long cells_h, long long cells_w) {
   LOOP(i, total) {
     const int p = (int)(i / cells_w % cells_h), q = (int)(i % cells_w);
     const long long c = i / (cells_w * cells_h) % channels;
@@ -60,7 +65,8 @@ extern "C" __global__ void forward(const T* x, const T* rois, T* y, int* argmax,
     T best = 0;
     int where = -1;
     if (image >= 0) {
-      const Side rows(roi[2], roi[4], (T)scale, cells_h, height), columns(roi[1], roi[3], (T)scale, cells_w, width);
+      const Side rows(roi[2], roi[4], (T)scale, (T)pad, cells_h, height),
+          columns(roi[1], roi[3], (T)scale, (T)pad, cells_w, width);
       const int top = rows.first(p), bottom = rows.last(p), left = columns.first(q), right = columns.last(q);
       const T* map = x + (image * channels + c) * height * width;
       if (top < bottom && left < right) best = (T)-3.402823466385288598e+38;
@@ -77,7 +83,7 @@ extern "C" __global__ void forward(const T* x, const T* rois, T* y, int* argmax,
 
 // One block adds up one plane of dx, region by region; within a region the first of the cells that share a maximum
 // adds for all of them, so nobody else writes to that place.
-extern "C" __global__ void backward(const T* dy, const T* rois, const int* argmax, T* dx, double scale,
+extern "C" __global__ void backward(const T* dy, const T* rois, const int* argmax, T* dx, double scale, double pad,
                                     long long regions, long long images, long long channels, long long height,
                                     long long width, long long cells_h, long long cells_w) {
   const long long cells = cells_h * cells_w, image = blockIdx.x / channels, channel = blockIdx.x % channels;
@@ -87,7 +93,8 @@ extern "C" __global__ void backward(const T* dy, const T* rois, const int* argma
   for (long long r = 0; r < regions; ++r) {
     const T* roi = rois + r * 5;
     if (image_of(roi, images) != image) continue;  // for the whole block
-    const Side rows(roi[2], roi[4], (T)scale, cells_h, height), columns(roi[1], roi[3], (T)scale, cells_w, width);
+    const Side rows(roi[2], roi[4], (T)scale, (T)pad, cells_h, height),
+        columns(roi[1], roi[3], (T)scale, (T)pad, cells_w, width);
     const long long from = (r * channels + channel) * cells;
     for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
       const int where = argmax[from + cell];
@@ -117,18 +124,22 @@ extern "C" __global__ void backward(const T* dy, const T* rois, const int* argma
 )
 
 
-def roi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray | None, scale: float) -> None:
+def roi_pool_forward(
+    x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray | None, scale: float, pad: float = 0.0
+) -> None:
     """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell."""
     save = argmax is not None
-    args = (x, rois, y, argmax if save else y, int(save), y.size, float(scale), *x.shape, *y.shape[2:])
+    args = (x, rois, y, argmax if save else y, int(save), y.size, float(scale), float(pad), *x.shape, *y.shape[2:])
     launch(_SOURCE, "forward", y.dtype, y.size, *args)
 
 
-def roi_pool_backward(dy: AnyArray, rois: AnyArray, argmax: AnyArray, dx: AnyArray, scale: float) -> None:
+def roi_pool_backward(
+    dy: AnyArray, rois: AnyArray, argmax: AnyArray, dx: AnyArray, scale: float, pad: float = 0.0
+) -> None:
     """Compute dx = for each input, the sum of dy over the cells whose maximum it was, region by region."""
     planes, cells = dx.shape[0] * dx.shape[1], dy.shape[2] * dy.shape[3]
     block = min(256, (cells + 31) // 32 * 32)
-    args = (dy, rois, argmax, dx, float(scale), dy.shape[0], *dx.shape, *dy.shape[2:])
+    args = (dy, rois, argmax, dx, float(scale), float(pad), dy.shape[0], *dx.shape, *dy.shape[2:])
     launch(_SOURCE, "backward", dx.dtype, 0, *args, block=block, grid=planes)
 
 
