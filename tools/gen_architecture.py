@@ -35,6 +35,7 @@ WORDS = {
         "memory": "buffers and their states",
         "net": "graph, programs, running them",
         "onnx_export": "nets as ONNX models",
+        "caffe_export": "nets as Caffe files for chips",
         "ops": "kernels, per device",
         "parallel": "several ranks",
         "proto": "the schema, generated",

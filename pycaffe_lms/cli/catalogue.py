@@ -68,6 +68,10 @@ COMMANDS = {
         "a net for use, with its weights, as an ONNX model",
         "deploy.prototxt -weights net.caffemodel -o net.onnx",
     ),
+    "export_caffe": Command(
+        "a net for use, with its weights, as Caffe files for the toolchain of a chip",
+        "deploy.prototxt -weights net.caffemodel -for horizon -o net_horizon -check",
+    ),
     "draw_net": Command("a net as a picture", "models/googlenet/train_val.prototxt googlenet.svg -phase TRAIN"),
     "plot_training_log": Command("curves of training logs as a picture", "6 loss.png first.log second.log"),
     "diff": Command(

@@ -80,7 +80,7 @@ def check_onnx(
             net.blobs[name].data = values
         net.forward_range()
         for name in net.outputs:
-            now = _difference(name, found[_output(found, name)], net.blobs[name].data, where)
+            now = difference(name, found[_output(found, name)], net.blobs[name].data, where)
             if name not in worst or now.relative > worst[name].relative or np.isnan(now.relative):
                 worst[name] = now
     return [worst[name] for name in net.outputs]
@@ -152,7 +152,8 @@ def _output(found: Mapping[str, HostArray], name: str) -> str:
     return name if name in found else f"{name}.out"
 
 
-def _difference(name: str, found: HostArray, expected: HostArray, where: str) -> Difference:
+def difference(name: str, found: HostArray, expected: HostArray, where: str) -> Difference:
+    """Return how far an output is from the one expected."""
     if found.shape != expected.shape:
         return Difference(name, np.inf, np.inf, f"{where}: shape {found.shape} instead of {tuple(expected.shape)}")
     if not expected.size:

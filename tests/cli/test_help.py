@@ -86,6 +86,7 @@ def test_defaults_in_help_are_the_flags_own(words):
         ("summarize", "model", []),
         ("draw_net", "model", ["net.png"]),
         ("export_onnx", "model", ["-weights", "w", "-o", "f"]),
+        ("export_caffe", "model", ["-weights", "w", "-o", "f", "-for", "rknn"]),
         ("classify", "model", ["cat.jpg", "-weights", "w"]),
         ("classify", "model", ["cat.jpg", "scores", "-weights", "w"]),
         ("detect", "model", ["windows.csv", "out.csv", "-weights", "w"]),

@@ -38,6 +38,7 @@ def refused(monkeypatch, capsys, argv):
         "test net.prototxt -weights net.caffemodel,none.caffemodel",
         "train solver.prototxt -weights none.caffemodel",
         "export_onnx net.prototxt -weights none.caffemodel -o x.onnx",
+        "export_caffe net.prototxt -weights none.caffemodel -o x -for rknn",
         "extract_features net.prototxt -weights none.caffemodel prob db 1 lmdb",
         "classify net.prototxt cats.npy -weights none.caffemodel",
     ],
@@ -56,6 +57,7 @@ def test_weights(argv, monkeypatch, capsys):
         "train solver.prototxt -weights other.caffemodel",
         "train weighted.prototxt",
         "export_onnx net.prototxt -weights other.caffemodel -o x.onnx",
+        "export_caffe net.prototxt -weights other.caffemodel -o x -for rknn",
         "classify net.prototxt cats.npy -weights other.caffemodel -images_dim 6,6",
         "detect net.prototxt windows.csv x.csv -weights other.caffemodel",
     ],
@@ -114,6 +116,7 @@ def test_other_files(argv, said_of, monkeypatch, capsys, tmp_path):
         "classify net.prototxt cats.npy none/x -weights net.caffemodel",
         "detect net.prototxt none.csv none/x.csv -weights net.caffemodel",
         "export_onnx net.prototxt -weights net.caffemodel -o none/x.onnx",
+        "export_caffe net.prototxt -weights net.caffemodel -o none/x -for rknn",
         "compute_image_mean none_lmdb none/x.binaryproto",
     ],
 )

@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from ...data.sets.zoo import find_model
-from ...errors import DataError, ExportError, UsageError, WeightsError, Where, human_bytes
-from ...formats.weights.caffemodel import read_weights
-from ...log import only_warnings
-from ...net import weights
+from ...errors import ExportError, UsageError, Where, human_bytes
 from ...net.net import Net
 from ...onnx_export import check_onnx, export_onnx
 from ...onnx_export.check import TOLERANCES, require_onnxruntime
@@ -17,7 +13,8 @@ from ...onnx_export.export import MATHS
 from ...onnx_export.model import require
 from ...onnx_export.quantize import FIRST_OPSET, export_int8, require_quantization
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
-from .. import devices, flags, scoring
+from .. import flags, scoring
+from ..deploy_net import check_named, net_with_weights
 
 _COMMON = "weights o opset dynamic_batch math int8 check check_on tolerance"
 _ABOUT = """Write a deploy net with its weights as an ONNX model, which other programs run.
@@ -90,10 +87,7 @@ def build_parser() -> flags.Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Write the model and print what it is."""
-    files = [path.strip() for path in args.weights.split(",") if path.strip()]
-    if not files:
-        raise UsageError("-weights names no file", fix="give the .caffemodel to export")
-    args.model = find_model(args.model, "deploy")
+    check_named(args)
     checked = _checked(args)
     require()
     if args.int8:
@@ -101,16 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if checked:
         require_onnxruntime()
     flags.check_place(args.output, "-o")
-    devices.check_weights(args.weights)
-    with only_warnings():
-        try:
-            net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)
-        except DataError as error:  # a data layer could not be exported anyway
-            fix = "give the deploy prototxt, whose inputs are Input layers"
-            raise DataError(error.message, where=error.where, fix=fix) from error
-        for path in files:
-            weights.copy_from(net, path, must_match=True)
-    _check_complete(net, files)
+    net = net_with_weights(args)
     given = scoring.read_inputs(net, args.check_on, "-check_on", args)
     if args.int8:
         samples = scoring.read_list(net, args.int8, args)
@@ -157,21 +142,3 @@ def _check(net: Net, path: str, given: scoring.Given, args: argparse.Namespace) 
             where=Where(file=path),
             fix="do not use this model; if you expect such a difference, give a larger -tolerance",
         )
-
-
-def _check_complete(net: Net, files: list[str]) -> None:
-    """Raise WeightsError for layers whose parameters no file has: they would be exported as fillers made them."""
-    found = {layer.name for path in files for layer in read_weights(path) if layer.blobs}
-    known: set[int] = set()  # parameters that other layers have loaded
-    missing = []
-    for node in net.graph.nodes:
-        owners = {net.graph.params[p].owner for p in node.params}
-        if node.name in found or node.message.blobs:
-            known |= owners
-        elif owners - known:
-            missing.append(node.name)
-    if missing:
-        raise WeightsError(
-            f"there are no weights for {'layer' if len(missing) == 1 else 'layers'} {', '.join(missing)}",
-            fix="give the weights of this net; layers are found by their names",
-        ).at(file=", ".join(files))
