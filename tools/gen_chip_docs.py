@@ -42,7 +42,7 @@ It writes `net_horizon.prototxt` and `net_horizon.caffemodel`. In Python: `pycaf
   each output. OpenCV 4 gives the same outputs to rounding in the tests.
 
 The lists are those of the documents named below; the toolchains themselves were not run. A newer toolchain may take
-more or less. HiSilicon's NNIE is not here: the list of layers in its guide is not public.
+more or less. HiSilicon's NNIE is not here: no public copy of the list in its guide was found.
 
 This page is written by `tools/gen_chip_docs.py` from `pycaffe_lms/caffe_export/chips/`; do not edit it.
 """
