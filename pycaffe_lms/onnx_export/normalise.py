@@ -156,19 +156,36 @@ def normalize(site: Site) -> str:
     return site.op("Mul", site.op("Div", site.x, norm), site.weight(0, shape, "scale"))
 
 
-@converts("LayerNorm", family=_FAMILY, ops="LayerNormalization", note="from opset 17 on")
+@converts(
+    "LayerNorm", family=_FAMILY, ops="LayerNormalization ReduceMean Sub Mul Add Sqrt Div", note="one operator since 17"
+)
 def layer_norm(site: Site) -> str:
-    layer = site.layer
-    if site.opset < 17:
-        site.refuse(f"has no operator in opset {site.opset}", "export with opset 17 or newer")
-    plain = site.const(np.ones(layer.shape), site.dtype)
-    affine = [site.weight(i) for i in range(len(layer.params))] or [plain]
-    return site.op("LayerNormalization", site.x, *affine, axis=layer.axis, epsilon=layer.options.eps)
+    layer, axes = site.layer, list(range(site.layer.axis, len(site.shape)))
+    affine = [site.weight(i) for i in range(len(layer.params))]
+    if site.opset >= 17:
+        scale = affine or [site.const(np.ones(layer.shape), site.dtype)]
+        return site.op("LayerNormalization", site.x, *scale, axis=layer.axis, epsilon=layer.options.eps)
+    if site.dtype == np.float16:
+        site.refuse("has squares that float16 cannot hold", "export with opset 17 or newer, or in float32")
+    centred, variance = _centred(site, site.x, axes)
+    y = site.op("Div", centred, site.op("Sqrt", site.op("Add", variance, site.number(layer.options.eps))))
+    for op, values in zip(("Mul", "Add"), affine, strict=False):
+        y = site.op(op, y, values)
+    return y
 
 
-@converts("RMSNorm", family=_FAMILY, ops="Mul ReduceMean Add Sqrt Div")
+@converts(
+    "RMSNorm",
+    family=_FAMILY,
+    ops="RMSNormalization Mul ReduceMean Add Sqrt Div",
+    note="one operator since 23",
+    precision=Precision.SINGLE,
+)
 def rms_norm(site: Site) -> str:
     layer, axes = site.layer, range(site.layer.axis, len(site.shape))
+    if site.opset >= 23:
+        scale = site.weight(0) if layer.params else site.const(np.ones(layer.shape), site.dtype)
+        return site.op("RMSNormalization", site.x, scale, axis=layer.axis, epsilon=layer.options.eps)
     mean = site.reduce("ReduceMean", site.op("Mul", site.x, site.x), axes, True)
     y = site.op("Div", site.x, site.op("Sqrt", site.op("Add", mean, site.number(layer.options.eps))))
     return site.op("Mul", y, site.weight(0)) if layer.params else y

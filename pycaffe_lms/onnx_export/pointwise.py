@@ -50,13 +50,29 @@ def exp(site: Site) -> str:
 
 @converts("GELU", family=_FAMILY, ops="Mul Add Erf Tanh")
 def gelu(site: Site) -> str:
-    if site.layer.tanh:
+    return _gelu(site, site.x, site.layer.tanh)
+
+
+def _gelu(site: Site, x: str, tanh: bool) -> str:
+    if tanh:
         slope = math.sqrt(2 / math.pi)
-        u = site.op("Mul", site.x, site.affine(site.op("Mul", site.x, site.x), 0.044715 * slope, slope))
-        share = site.op("Tanh", u)
+        share = site.op("Tanh", site.op("Mul", x, site.affine(site.op("Mul", x, x), 0.044715 * slope, slope)))
     else:
-        share = site.op("Erf", site.affine(site.x, math.sqrt(0.5), 0))
-    return site.op("Mul", site.x, site.affine(share, 0.5, 0.5))
+        share = site.op("Erf", site.affine(x, math.sqrt(0.5), 0))
+    return site.op("Mul", x, site.affine(share, 0.5, 0.5))
+
+
+@converts("GatedUnit", family=_FAMILY, ops="Split Sigmoid Mul Add Erf Tanh")
+def gated_unit(site: Site) -> str:
+    layer = site.layer
+    halves = [site.shape[layer.axis] // 2] * 2 if len(site.bottoms) == 1 else []
+    gate, value = site.split(site.x, halves, layer.axis) if halves else site.bottoms
+    if layer.activation in ("GELU", "GELU_TANH"):
+        active = _gelu(site, gate, layer.activation == "GELU_TANH")
+    else:
+        active = site.op("Sigmoid", gate)
+        active = site.op("Mul", gate, active) if layer.activation == "SILU" else active
+    return site.op("Mul", active, value)
 
 
 @converts("Log", family=_FAMILY, ops="Mul Add Log", precision=Precision.SINGLE)

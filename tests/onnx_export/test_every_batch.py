@@ -23,6 +23,7 @@ REFUSED = {
     "LSTM": "time as its first axis",
     "Reshape": "do not fit into",
     "LSTMUnit": "not (1, N, D)",
+    "GatedUnit": "cannot be halved",
     **dict.fromkeys(
         ("InnerProduct", "Reduction", "Scale", "Bias", "Slice", "Im2col", "LayerNorm", "RMSNorm", "MatMul"),
         "depends on the batch size",

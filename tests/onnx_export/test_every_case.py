@@ -89,7 +89,7 @@ def test_values_agree(case, tmp_path):
         assert exported.shape(name) == ["" if i in free else n for i, n in enumerate(net.blobs[name].shape)]
 
 
-SINCE = {"LayerNorm": 17, "SpatialTransformer": 16}  # the first opset that has an operator for a type
+SINCE = {"SpatialTransformer": 16}  # the first opset that has an operator for a type
 FIRST = {case.type: (name, case) for name, case in reversed(CASES)}
 OLD = [pytest.param(11, case, id=f"11-{name}") for name, case in FIRST.values()]
 OLD += [
@@ -97,6 +97,8 @@ OLD += [
     for opset in (11, 12, 13, 18, 21)
     for name, case in CASES
 ]
+AT_23 = {"Attention", "RMSNorm", "RotaryEmbedding"}  # the types that have an operator of their own since opset 23
+OLD += [pytest.param(23, case, id=f"23-{name}") for name, case in CASES if case.type in AT_23]
 
 
 @pytest.mark.parametrize(("opset", "case"), OLD)
@@ -125,8 +127,9 @@ def test_the_table_names_exactly_the_operators_that_are_written():
     for _, case in CASES:
         net = _net(case)
         for other in (None, with_another_batch(net)) if case.type == "Interp" else (None,):
-            sketch = convert(net.graph, dtype=np.float32, opset=17, file=None, other=other)
-            written[case.type] |= {node.op for node in sketch.nodes}
+            for opset in (11, 17, 23) if case.type in {*AT_23, "LayerNorm"} else (17,):
+                sketch = convert(net.graph, dtype=np.float32, opset=opset, file=None, other=other)
+                written[case.type] |= {node.op for node in sketch.nodes}
     for name, converter in CONVERTERS.items():
         others = {case for case in CONVERTERS if CONVERTERS[case].run is converter.run}
         found = set().union(*(written[other] for other in others))

@@ -57,7 +57,8 @@ class AttentionLayer(Layer):
                 bottom=0,
                 fix="change heads, or num_output of the layer before",
             )
-        self.dim = q[2] // self.heads
+        self.dim, options = q[2] // self.heads, self.param.attention_param
+        self.scale: float = options.scale if options.HasField("scale") else 1 / math.sqrt(self.dim)
         for i, shape in ((1, k), (2, v)):
             wanted = (q[0], k[1], self.kv_heads * self.dim)
             if shape != wanted:
@@ -84,11 +85,14 @@ class AttentionLayer(Layer):
     def _shape(self, bottom_shapes: Shapes) -> AttentionShape:
         (n, t, _), (_, s, _) = bottom_shapes[:2]
         options = self.param.attention_param
-        scale = options.scale if options.HasField("scale") else 1 / math.sqrt(self.dim)
         one = self.heads * s * self.dtype.itemsize  # bytes of the scores of one query
         rows = max(1, min(t, _BLOCK_BYTES // max(1, one)))
         sizes = n, t, s, self.heads, self.kv_heads, self.dim
         return AttentionShape(*sizes, scale, options.causal, options.window, rows)
+        self.shape = AttentionShape(*sizes, self.scale, options.causal, options.window, rows)
+        self.scratch("lse", (n, self.heads, t), lives=self.saved_if_needed)
+        self.scratch("scores", (self.heads * rows * s,), lives=Lives.CALL)
+        self.scratch("slopes", (self.heads * rows * s,), lives=Lives.CALL, forward=False)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not any(propagate_down):
