@@ -25,7 +25,16 @@ from .detection import cascade, detection_evaluate, detection_output, multibox_l
 from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_output
 
 # loss
-from .loss import accuracy, ctc_decoder, ctc_loss, distance_loss, log_loss, margin_loss, seg_accuracy
+from .loss import (
+    accuracy,
+    ctc_decoder,
+    ctc_loss,
+    distance_loss,
+    linear_softmax_loss,
+    log_loss,
+    margin_loss,
+    seg_accuracy,
+)
 
 # data
 from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, token_data

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ExportError, Where
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
-from . import arrangement, attention, detection, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
+from . import arrangement, detection, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
 from .site import CONVERTERS, ONNX_TYPES, Converter, NotExportable, Precision, Record, Shapes, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor
 from .sketch import SketchNode as Operator

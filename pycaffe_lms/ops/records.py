@@ -147,6 +147,52 @@ class AttentionShape(NamedTuple):
         return found
 
 
+class LinearLoss(NamedTuple):
+    """Describe the loss of a linear layer's scores: positions of `width` values, scores of `classes`.
+
+    Scores of `rows` positions exist at a time. normalizer: see `LossLayer.normalizer`.
+    """
+
+    positions: int
+    classes: int
+    width: int
+    transpose: bool
+    rows: int
+    has_ignore: bool
+    ignore: int
+    normalizer: float
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Return (first position, end) of each chunk."""
+        return [(first, min(first + self.rows, self.positions)) for first in range(0, self.positions, self.rows)]
+
+
+class LinearLossInputs(NamedTuple):
+    """What a linear layer's loss is of: values of each position, their labels, weights and, unless None, a bias."""
+
+    x: AnyArray
+    label: AnyArray
+    weight: AnyArray
+    bias: AnyArray | None
+
+
+class LossRows(NamedTuple):
+    """What backward needs of each position, the logarithm of its sum of exponentials, and the number to divide by."""
+
+    lse: AnyArray
+    norm: AnyArray
+
+
+class LinearGradients(NamedTuple):
+    """Where the gradients of a linear layer go (None: not wanted), and whether they are added to what is there."""
+
+    x: AnyArray | None
+    weight: AnyArray | None
+    bias: AnyArray | None
+    add_weight: bool = False
+    add_bias: bool = False
+
+
 class Rotation(NamedTuple):
     """Describe turns of pairs of values of arrays (rows, heads, dim), row r at position r % positions.
 

@@ -1410,6 +1410,25 @@ class LayerTypes:
         layer_norm_param: Fields | pb.LayerNormParameter = ...,
     ) -> Made:
         r"""y = (x - mean) / sqrt(variance + eps) * s + b; mean and variance (the biased one) of each item's values from layer_norm_param.axis (default -1) on."""
+    def LinearSoftmaxWithLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        inner_product_param: Fields | pb.InnerProductParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""loss = -(1 / Z) * sum of log(p[label]), p = softmax of the scores x W' + b (x W + b with `transpose`)."""
     def Log(
         self,
         *bottoms: Top,

@@ -8,6 +8,7 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.formats.prototxt.parser import parse_solver
+from pycaffe_lms.layers.loss import linear_softmax_loss
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
@@ -28,11 +29,18 @@ def _product(name, bottom, outputs, more=""):
     return _layer("InnerProduct", name, bottom, f"inner_product_param {{ {fill} bias_term: false }} {more}")
 
 
-def _net(data: str, tied: bool = True) -> str:
+def _net(data: str, tied: bool = True, fused: bool = False) -> str:
     """Embedding and positions, a block of attention, a block of a gated unit, and scores by the embedding's weights."""
     share = 'param { name: "words" }' if tied else ""
     fill = 'weight_filler { type: "gaussian" std: 0.5 }'
     heads = "rotary_embedding_param { heads: 4 }"
+    scores = f"inner_product_param {{ num_output: {WORDS} axis: 2 bias_term: false }}"
+    loss = (
+        _layer("LinearSoftmaxWithLoss", "loss", "norm3 targets", f"{scores} {share}")
+        if fused
+        else _product("scores", "norm3", WORDS, share)
+        + _layer("SoftmaxWithLoss", "loss", "scores targets", "softmax_param { axis: 2 }")
+    )
     return (
         data
         + _layer(
@@ -58,8 +66,7 @@ def _net(data: str, tied: bool = True) -> str:
         + _product("narrow", "gelu", WIDTH)
         + _layer("Eltwise", "z", "y narrow")
         + _layer("LayerNorm", "norm3", "z")
-        + _product("scores", "norm3", WORDS, share)
-        + _layer("SoftmaxWithLoss", "loss", "scores targets", "softmax_param { axis: 2 }")
+        + loss
     )
 
 
@@ -75,12 +82,38 @@ _INPUT = "".join(
 
 
 @pytest.fixture(autouse=True)
-def the_net(monkeypatch):
+def the_nets(monkeypatch):
     monkeypatch.setitem(nets.NETS, "transformer", _net(_DUMMY))
+    monkeypatch.setitem(nets.NETS, "fused", _net(_DUMMY, fused=True))
 
 
-def _train(device=None, lms=None):
-    return nets.train(nets.make_solver("transformer", device, lms), 3)
+def _train(device=None, lms=None, name="transformer", **fields):
+    return nets.train(nets.make_solver(name, device, lms, **fields), 3)
+
+
+def _chunks_of_five(monkeypatch):
+    """Five positions, of 4 * 6 = 24 in all: the last chunk is smaller."""
+    monkeypatch.setattr(linear_softmax_loss, "_CHUNK_BYTES", 5 * WORDS * 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lms_changes_no_bit_of_scores_in_chunks(seed, monkeypatch):
+    _chunks_of_five(monkeypatch)
+    device = SimDevice(64 << 20, order="random", seed=seed)
+    lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed])
+    assert _train(device, lms, "fused") == _train(name="fused")
+    assert device.bytes_in > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lms_changes_no_bit_of_a_clipped_update(seed, caplog):
+    """Every gradient can be swapped out before the norm of all of them is known, and comes back for its update."""
+    device = SimDevice(64 << 20, order="random", seed=seed)
+    lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed])
+    with caplog.at_level("INFO"):
+        clipped = _train(device, lms, clip_gradients=0.05)
+    assert sum("Gradient clipping" in r.getMessage() for r in caplog.records) == 3
+    assert clipped == _train(clip_gradients=0.05) != _train()
 
 
 def test_it_trains_alike_on_both_devices():
@@ -163,6 +196,23 @@ def test_a_tied_weight_gets_both_gradients():
     both = apart.params["embed"][0].read_diff() + apart.params["scores"][0].read_diff()
     np.testing.assert_allclose(tied.params["embed"][0].read_diff(), both, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(tied.params["scores"][0].read_diff(), tied.params["embed"][0].read_diff())
+
+
+def test_scores_in_chunks_have_the_same_loss_and_gradients(monkeypatch):
+    _chunks_of_five(monkeypatch)
+    whole, fused = _fed(_net(_INPUT)), _fed(_net(_INPUT, fused=True))
+    assert set(fused.params) - {"loss"} == set(whole.params) - {"scores"}
+    pairs = [(blobs, whole.params["scores" if n == "loss" else n]) for n, blobs in fused.params.items()]
+    for ours, theirs in pairs:
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.data = other.read_data()
+    for net in (whole, fused):
+        net.forward_range()
+        net.backward_range()
+    np.testing.assert_allclose(fused.blobs["loss"].read_data(), whole.blobs["loss"].read_data(), rtol=1e-13)
+    for ours, theirs in pairs:
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(mine.read_diff(), other.read_diff(), rtol=1e-9, atol=1e-14)
 
 
 def test_every_parameter_has_the_slope_of_the_loss():

@@ -30,7 +30,7 @@ def softmax_backward(y: HostArray, dy: HostArray, dx: HostArray, grid: Grid) -> 
     dx *= y
 
 
-def _labels(label: HostArray, has_ignore: bool, ignore_label: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
+def labels_of(label: HostArray, has_ignore: bool, ignore_label: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
     """Return (truncated labels, mask of those that count, mask of those that count and name no class)."""
     label = np.trunc(label)
     counted = label != ignore_label if has_ignore else np.ones(label.shape, bool)
@@ -52,7 +52,7 @@ def softmax_loss_forward(
     outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
     """
     outer, c, inner, has_ignore, ignore_label = grid
-    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    label, counted, wrong = labels_of(label.reshape(outer, inner), has_ignore, ignore_label, c)
     norm[0] = max(1.0, float(counted.sum()) if normalizer < 0 else normalizer)
     if wrong.any():
         loss.fill(np.nan)
@@ -65,7 +65,7 @@ def softmax_loss_forward(
 def softmax_losses(prob: HostArray, label: HostArray, losses: HostArray, grid: LabelGrid) -> None:
     """Compute losses = -log(max(p[label], FLT_MIN)), 0 at ignored labels, NaN at a label outside 0..c-1."""
     outer, c, inner, has_ignore, ignore_label = grid
-    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    label, counted, wrong = labels_of(label.reshape(outer, inner), has_ignore, ignore_label, c)
     losses = losses.reshape(outer, inner)
     losses.fill(0)
     o, i = np.nonzero(counted & ~wrong)
@@ -79,7 +79,7 @@ def softmax_loss_backward(
 ) -> None:
     """Compute dx = (p - onehot(label)) * dloss / norm[0]; 0 at ignored labels, NaN at a label outside 0..c-1."""
     outer, c, inner, has_ignore, ignore_label = grid
-    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    label, counted, wrong = labels_of(label.reshape(outer, inner), has_ignore, ignore_label, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
     np.copyto(dx, prob)
     o, i = np.nonzero(counted & ~wrong)
