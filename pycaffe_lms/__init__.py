@@ -2,7 +2,7 @@
 
 Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe it has
 `LMS` and `set_lms`, `MPI` and `init_mpi`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`,
-`check_onnx`, `find_model` (names of the zoo).
+`check_onnx`, `import_onnx`, `find_model` (names of the zoo).
 `pycaffe/mode.py` tells what threads may do, `blob.py` how long a view of a blob is valid.
 """
 
@@ -17,6 +17,7 @@ from .install import install_as_caffe
 from .layers.user_layer import UserLayer as Layer
 from .net_spec import NetSpec, layers, params, to_proto
 from .onnx_export import check_onnx, export_onnx
+from .onnx_import import import_onnx
 from .parallel.nccl import NCCL
 from .pycaffe.classes import (
     TEST,
@@ -80,6 +81,7 @@ __all__ = [
     "find_model",
     "get_solver",
     "has_nccl",
+    "import_onnx",
     "init_log",
     "init_mpi",
     "install_as_caffe",

@@ -122,6 +122,10 @@ class ExportError(CaffeError):
     """Report a net that another format cannot express, or a file of that format that cannot be written."""
 
 
+class OnnxError(CaffeError):
+    """Report an ONNX model that cannot be read, or that no layers express."""
+
+
 class SnapshotError(CaffeError):
     """Report a snapshot that cannot be written, read or resumed from."""
 

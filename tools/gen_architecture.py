@@ -36,6 +36,7 @@ WORDS = {
         "net": "graph, programs, running them",
         "onnx_export": "nets as ONNX models",
         "caffe_export": "nets as Caffe files for chips",
+        "onnx_import": "ONNX models as nets",
         "ops": "kernels, per device",
         "parallel": "several ranks",
         "proto": "the schema, generated",

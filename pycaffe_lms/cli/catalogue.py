@@ -71,6 +71,9 @@ COMMANDS = {
     "export_caffe": Command(
         "a net for use, with its weights, as Caffe files for the toolchain of a chip",
         "deploy.prototxt -weights net.caffemodel -for horizon -o net_horizon -check",
+    "import_onnx": Command(
+        "an ONNX model, from PyTorch or others, as a net that can be trained",
+        "resnet18.onnx -o resnet18.prototxt -check",
     ),
     "draw_net": Command("a net as a picture", "models/googlenet/train_val.prototxt googlenet.svg -phase TRAIN"),
     "plot_training_log": Command("curves of training logs as a picture", "6 loss.png first.log second.log"),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.3}
 """The largest relative difference of an output that rounding to these numbers explains in a deep net."""
+_NUMPY_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float16)": np.float16}
+_NUMPY_TYPES |= {"tensor(double)": np.float64}
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def check_onnx(
     worst: dict[str, Difference] = {}
     for where, inputs in _runs(net, given or {}, random, dynamic_batch, seed):
         try:
-            found = dict(zip((o.name for o in session.get_outputs()), session.run(None, inputs), strict=True))
+            given_types = {i.name: _NUMPY_TYPES.get(i.type, np.float32) for i in session.get_inputs()}
+            feed = {name: values.astype(given_types[name]) for name, values in inputs.items()}
+            found = dict(zip((o.name for o in session.get_outputs()), session.run(None, feed), strict=True))
         except Exception as error:
             raise _refused(error, path, "run") from error
         for name, values in inputs.items():

@@ -15,6 +15,8 @@ from ...onnx_export.quantize import FIRST_OPSET, export_int8, require_quantizati
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
 from .. import flags, scoring
 from ..deploy_net import check_named, net_with_weights
+from .. import devices, flags, scoring
+from ..views.differences import show_differences
 
 _COMMON = "weights o opset dynamic_batch math int8 check check_on tolerance"
 _ABOUT = """Write a deploy net with its weights as an ONNX model, which other programs run.
@@ -130,11 +132,7 @@ def _check(net: Net, path: str, given: scoring.Given, args: argparse.Namespace) 
     """Print how far each output of the model is from the net's. Raises ExportError where that is too far."""
     tolerance = TOLERANCES["int8" if args.int8 else args.math] if args.tolerance is None else args.tolerance
     found = check_onnx(net, path, given, dynamic_batch=args.dynamic_batch, random=not args.int8)
-    print(f"checked with onnxruntime {require_onnxruntime().__version__}; largest differences:")
-    width = max(len("output"), *(len(d.output) for d in found))
-    print(f"  {'output':{width}}  absolute  relative  on")
-    for d in found:
-        print(f"  {d.output:{width}}  {d.absolute:8.2e}  {d.relative:8.2e}  {d.where}")
+    show_differences(found)
     far = [d.output for d in found if not d.relative <= tolerance]
     if far:
         raise ExportError(
