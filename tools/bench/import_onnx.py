@@ -52,6 +52,9 @@ def export(folder: Path) -> None:
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 module.running_mean.normal_(0, 0.1)
                 module.running_var.uniform_(0.8, 1.2)
+        for weight in net.parameters():
+            if not weight.any():  # vit_b_16's last layer, which would make all outputs 0
+                torch.nn.init.normal_(weight, 0, 0.02)
         x = (torch.randn(shape),)
         keep = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False, "opset_version": 17}
         for kind, how in (("script", {"dynamo": False, **keep}), ("new", {"dynamo": True, "external_data": False})):
