@@ -19,7 +19,8 @@ everywhere. The end of the text is for validation.
 
 example of a layer:
   layer { name: "data" type: "TokenData" top: "data" top: "label"
-          token_data_param { source: "data/tales/train.bin" sequence_length: 128 batch_size: 16 shuffle: true } }"""
+          token_data_param { source: "data/tales/train.bin"
+                             sequence_length: 128 batch_size: 8 } }"""
 
 
 def build_parser() -> flags.Parser:

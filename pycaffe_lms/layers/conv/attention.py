@@ -88,11 +88,7 @@ class AttentionLayer(Layer):
         one = self.heads * s * self.dtype.itemsize  # bytes of the scores of one query
         rows = max(1, min(t, _BLOCK_BYTES // max(1, one)))
         sizes = n, t, s, self.heads, self.kv_heads, self.dim
-        return AttentionShape(*sizes, scale, options.causal, options.window, rows)
-        self.shape = AttentionShape(*sizes, self.scale, options.causal, options.window, rows)
-        self.scratch("lse", (n, self.heads, t), lives=self.saved_if_needed)
-        self.scratch("scores", (self.heads * rows * s,), lives=Lives.CALL)
-        self.scratch("slopes", (self.heads * rows * s,), lives=Lives.CALL, forward=False)
+        return AttentionShape(*sizes, self.scale, options.causal, options.window, rows)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not any(propagate_down):
