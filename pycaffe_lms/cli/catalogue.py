@@ -71,6 +71,7 @@ COMMANDS = {
     "export_caffe": Command(
         "a net for use, with its weights, as Caffe files for the toolchain of a chip",
         "deploy.prototxt -weights net.caffemodel -for horizon -o net_horizon -check",
+    ),
     "import_onnx": Command(
         "an ONNX model, from PyTorch or others, as a net that can be trained",
         "resnet18.onnx -o resnet18.prototxt -check",

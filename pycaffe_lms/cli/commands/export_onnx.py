@@ -15,7 +15,6 @@ from ...onnx_export.quantize import FIRST_OPSET, export_int8, require_quantizati
 from ...onnx_export.sketch import DEFAULT_OPSET, OPSETS
 from .. import flags, scoring
 from ..deploy_net import check_named, net_with_weights
-from .. import devices, flags, scoring
 from ..views.differences import show_differences
 
 _COMMON = "weights o opset dynamic_batch math int8 check check_on tolerance"
