@@ -239,8 +239,8 @@ MUTANTS = (
         (
             "the deviation is not saved for backward",
             "layers/norm/batch_norm.py",
-            '"inv_std", (c,), lives=kept,',
-            '"inv_std", (c,), lives=Lives.CALL,',
+            '"inv_std", moments, lives=kept,',
+            '"inv_std", moments, lives=Lives.CALL,',
         ),
     ),
 )
