@@ -110,22 +110,16 @@ def _group_and_member(name: str) -> tuple[str, str]:
 
 def load_ops(device: str) -> Ops:
     """Return the operations of "cpu" or "cuda"."""
-    return Ops(device, _functions(device, FAMILIES), WORKSPACE_LIMIT[device])
-
-
-@cache  # the modules' contents do not change
-def _functions(device: str, families: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
-    """Return name -> function, of all operations of these families."""
     widened = importlib.import_module("pycaffe_lms.ops.cpu.widened").widened if device == "cpu" else None
     functions = {}
-    for family in families:
+    for family in FAMILIES:
         module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
         for name in module.__all__:
             function = getattr(module, name)
             if widened and family != "half" and not name.endswith("_plan"):
                 function = widened(function)  # takes bfloat16 arrays too
             functions[name] = function
-    return functions
+    return Ops(device, functions, WORKSPACE_LIMIT[device])
 
 
 def ops_of(device: Any) -> Ops:

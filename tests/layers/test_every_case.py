@@ -120,6 +120,8 @@ def _emptied(case):
     """Return the case's shapes without items: the batch axis is 0 where a bottom has as many items as the first."""
     if case.type in _CHOOSERS:
         return (case.shapes[0], (0,))
+    if case.type == "BoxGroupOutput":  # axis 0 holds the images' anchors, of as many as each level has
+        return tuple((0, *s[1:]) for s in case.shapes)
     if case.type == "CtcLoss":
         (steps, _, *classes), (_, *labels) = case.shapes
         return ((steps, 0, *classes), (0, *labels))

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-tolerance {args.tolerance:g} is no share", fix=f"such as {TOLERANCES['fp32']:g}")
     if args.tolerance is not None and not args.check:
         raise UsageError("-tolerance has no effect without -check", fix="add -check")
-    prototxt = Path(args.output or Path(args.model).with_suffix(".prototxt").name)
+    prototxt = Path(args.output or f"{Path(args.model).stem}.prototxt")
     caffemodel = prototxt.with_suffix(".caffemodel")
     shapes = dict(parse_shape(text) for text in args.shape)
     require_onnx()

@@ -41,8 +41,9 @@ class _SegmentationLayer(DataLayer):
             raise self.error(
                 f"transform_param.{wrong} contradicts is_color: {str(p.is_color).lower()}", fix="keep is_color alone"
             )
+        given = {field.name for field, _ in transform.ListFields()}
         for field in _CHANGES:
-            if transform.HasField(field):
+            if field in given:
                 raise self.error(f"transform_param.{field} would not change the labels", fix=f"remove {field}")
 
     def _listed(self) -> LabelledPictures:

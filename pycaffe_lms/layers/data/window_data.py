@@ -53,8 +53,9 @@ class WindowDataLayer(DataLayer):
             raise self.error(f"fg_fraction is {p.fg_fraction:g}", fix="use 0 to 1")
         if transform.force_gray:
             raise self.error("force_gray has no effect: windows are read in colour", fix="remove force_gray")
+        given = {field.name for field, _ in transform.ListFields()}
         for field in ("resize_param", "noise_param", "crop_h", "crop_w", *ONLY_ANNOTATED):
-            if transform.HasField(field):
+            if field in given:
                 raise self.error(f"{field} has no effect on windows", fix=f"remove {field}")
         if p.HasField("scale") and transform.HasField("scale") and p.scale != transform.scale:
             raise self.error(
