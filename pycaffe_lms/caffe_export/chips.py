@@ -30,6 +30,11 @@ Fact: TypeAlias = "float | str | bool"
 CHIPS = ("ascend", "rknn", "horizon")
 
 
+def spelled(value: Fact) -> str:
+    """Return a fact as a prototxt has it: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True)
 class StatedRange:
     """Hold a range that all values of a fact must be in, for layers of which all conditions in `when` hold."""
@@ -53,7 +58,7 @@ class StatedRange:
     def range(self) -> str:
         """Return the range in words: "1 to 7"."""
         if self.choice:
-            return " or ".join(str(one) for one in self.choice)
+            return " or ".join(map(spelled, self.choice))
         if self.least is not None and self.least == self.most:
             return f"{self.least:.7g}"
         if self.most is None:
@@ -64,7 +69,7 @@ class StatedRange:
     def words(self) -> str:
         """Return the limit in words, with its conditions."""
         conditions = " and ".join(one.words for one in self.when)
-        return f"{self.of.removeprefix('field ')} {self.range}" + (f" if {conditions}" if conditions else "")
+        return f"{self.of.removeprefix('field ')}: {self.range}" + (f" if {conditions}" if conditions else "")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..layers.pooling.pooling import PoolingLayer
 from ..net.fold_norms import fold_norms
 from ..net.net import Net
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
-from .chips import CHIPS, Chip, StatedRange, chip_of
+from .chips import CHIPS, Chip, StatedRange, chip_of, spelled
 from .facts import Seen, fact
 from .fields import drop_neutral, drop_training, refused
 
@@ -134,7 +134,7 @@ def _judge(graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: W
         if not wrong or not all(_applies(seen, one) for one in limit.when):
             continue
         name = limit.of.removeprefix("field ")
-        said = f"{name} is {wrong[0]}, and {chip.toolchain} takes {limit.range}"
+        said = f"{name} is {spelled(wrong[0])}, and {chip.toolchain} takes {limit.range}"
         if limit.warns:
             _log.warning("%s: %s: the layer runs on the processor instead", where, said)
         else:

@@ -116,13 +116,13 @@ REFUSED = [
     (
         "ascend",
         layer("x", "InnerProduct", "data", "x", "inner_product_param { num_output: 2 transpose: true }"),
-        "inner_product_param.transpose is True, and ATC takes False",
+        "inner_product_param.transpose is true, and ATC takes false",
     ),
-    ("ascend", layer("x", "Power", "data", "x", "power_param { scale: 2 }"), "power is 1 is True"),
+    ("ascend", layer("x", "Power", "data", "x", "power_param { scale: 2 }"), "power of 1 is true, and ATC takes false"),
     (
         "ascend",
         layer("x", "Normalize", "data", "x", "norm_param { across_spatial: false eps: 1e-6 }"),
-        "norm_param.across_spatial is False, and ATC takes True",
+        "norm_param.across_spatial is false, and ATC takes true",
     ),
     (
         "ascend",
