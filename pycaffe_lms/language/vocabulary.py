@@ -19,6 +19,7 @@ from ..formats.atomic import atomic_write
 from ..formats.rawfile import read_bytes
 
 _FORMAT = "pycaffe-lms vocabulary"
+_HEAD = 4096  # bytes; a 0 among them is no text
 _AT_ONCE = 1 << 20  # characters that a tokenizer gets in one call
 _FIX = "write it with `pycaffe-lms dataset text`"
 
@@ -176,8 +177,11 @@ def _vocabulary(fields: dict[str, Any], path: str) -> Vocabulary | None:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
+    content = read_bytes(path, DataError, head=_HEAD)
+    if b"\0" in content[:_HEAD]:
+        raise DataError("is no text: it has a 0 byte", where=Where(file=os.fspath(path)), fix="give a text in UTF-8")
     try:
-        return read_bytes(path, DataError).decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise DataError(f"is no UTF-8: {error}", where=Where(file=os.fspath(path)), fix="write it again") from None
 

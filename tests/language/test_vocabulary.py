@@ -51,6 +51,7 @@ _GOOD = {"format": "pycaffe-lms vocabulary", "version": 1}
     [
         ("", "the file is empty"),
         (b"\xff\xfe", "no UTF-8"),
+        (b"{\0}", "a 0 byte"),
         ("{", "no JSON"),
         ("[" * 100000, "no JSON"),
         ("[1]", "is no vocabulary"),

@@ -104,7 +104,7 @@ def caffe_pb2_of(imported: Imported) -> caffe_pb2.NetParameter:
 
 
 @pytest.mark.parametrize(
-    "name", ["lenet", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("resnet-18", "squeezenet", "googlenet"))]
+    "name", ["lenet", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("resnet-18", "squeezenet-1.1", "googlenet"))]
 )
 def test_round_trip(tmp_path, name):
     """A net of the zoo, out and in again."""
