@@ -103,9 +103,10 @@ def caffe_pb2_of(imported: Imported) -> caffe_pb2.NetParameter:
     return text_format.Parse(imported.prototxt.read_text(), caffe_pb2.NetParameter())
 
 
-@pytest.mark.parametrize(
-    "name", ["lenet", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("resnet-18", "squeezenet-1.1", "googlenet"))]
-)
+LARGE = ("resnet-18", "squeezenet-1.1", "googlenet")
+
+
+@pytest.mark.parametrize("name", ["lenet", *(pytest.param(n, marks=pytest.mark.thorough) for n in LARGE)])
 def test_round_trip(tmp_path, name):
     """A net of the zoo, out and in again."""
     net = Net(find_model(name, "deploy"), TEST, seed=1)
