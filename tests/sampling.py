@@ -4,7 +4,8 @@ tools/mutants.py says what a sample finds: run it with the sample, then with `-m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import pytest
 
@@ -18,3 +19,15 @@ def sample(name: str, cases: Sequence, few: int, also: Collection = ()) -> pytes
     return pytest.mark.parametrize(
         name, [pytest.param(some, id="sample"), pytest.param(rest, id="rest", marks=pytest.mark.thorough)]
     )
+
+
+def of_each_type(cases: Iterable[tuple[str, Any]], every: int) -> list:
+    """Return (name, case) pairs of layers as parameters: the first of every type and each `every`-th run by default.
+
+    The others are thorough."""
+    seen, params = set(), []
+    for k, (name, case) in enumerate(cases):
+        chosen = case.type not in seen or k % every == 0
+        seen.add(case.type)
+        params.append(pytest.param(case, id=name, marks=() if chosen else pytest.mark.thorough))
+    return params

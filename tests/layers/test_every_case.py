@@ -11,16 +11,18 @@ from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.layers.base import BuildContext, Declaration, InPlace, Runs
 from pycaffe_lms.layers.registry import LAYERS
 
+from ..sampling import of_each_type
 from .all_cases import as_params, learning_cases, runnable_cases
 from .case_run import Run
 
 CASES = runnable_cases()
 every_case = pytest.mark.parametrize("case", as_params(CASES))
+some_cases = pytest.mark.parametrize("case", of_each_type(CASES, every=2))
 
 
 def _runs(wanted):
-    """Parametrise a test over the cases that `wanted(case)` chooses."""
-    return pytest.mark.parametrize("case", as_params((n, c) for n, c in CASES if wanted(c)))
+    """Parametrise a test over some of the cases that `wanted(case)` chooses."""
+    return pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in CASES if wanted(c)), every=2))
 
 
 @every_case
@@ -46,7 +48,7 @@ ASKED = {
 }
 
 
-@every_case
+@some_cases
 def test_a_layer_s_own_attributes_hide_none_that_the_net_asks_for(case):
     layer = Run(case).layer
     for name, kind in ASKED.items():
@@ -60,10 +62,9 @@ def _same(a, b):
 
 
 LEARNING = learning_cases()
-every_learning_case = pytest.mark.parametrize("case", as_params(LEARNING))
 
 
-@every_learning_case
+@pytest.mark.parametrize("case", of_each_type(LEARNING, every=2))
 def test_one_gradient_less_changes_no_other(case):
     run = Run(case)
     run.forward()
@@ -77,7 +78,9 @@ def test_one_gradient_less_changes_no_other(case):
         _same(run.backward(diffs), {t: g for t, g in everything.items() if t != left_out})
 
 
-@pytest.mark.parametrize("case", as_params((n, c) for n, c in LEARNING if any(Run(c).bench.param_propagate)))
+@pytest.mark.parametrize(
+    "case", of_each_type(((n, c) for n, c in LEARNING if any(Run(c).bench.param_propagate)), every=2)
+)
 def test_accumulate_adds(case):
     run = Run(case)
     run.forward()
@@ -91,7 +94,7 @@ def test_accumulate_adds(case):
         np.testing.assert_allclose(added[kind, i], expected, rtol=1e-13, atol=1e-13 * scale, err_msg=f"{kind} {i}")
 
 
-@every_case
+@some_cases
 def test_float32_agrees_with_float64(case):
     wide = Run(case)
     bottoms = [b.astype(np.float32).astype(np.float64) for b in wide.bottoms]
@@ -205,7 +208,7 @@ def _unchanged(arrays, before, what, but=()):
             np.testing.assert_array_equal(array, old, err_msg=f"{what} {i}")
 
 
-@every_case
+@some_cases
 def test_passes_change_nothing_but_their_results(case):
     """Neither bottoms, nor parameters that forward does not update; in backward no data at all, and no top's diff."""
     run = Run(case, in_place=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .all_cases import as_params, learning_cases
+from ..sampling import of_each_type
+from .all_cases import learning_cases
 from .case_run import Run
 
 # States at the ends of a recurrent layer pass no gradient, as in Caffe.
@@ -46,7 +47,7 @@ def _directions(rng, size):
         yield "all elements", rng.normal(size=size) / np.sqrt(size)
 
 
-@pytest.mark.parametrize("case", as_params((n, c) for n, c in LEARNING if 0 not in c.shapes[:1]))
+@pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in LEARNING if 0 not in c.shapes[:1]), every=2))
 def test_backward_is_the_slope_of_forward(case):
     run = _start(case)
     run.forward()

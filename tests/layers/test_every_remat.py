@@ -7,12 +7,13 @@ import pytest
 
 from pycaffe_lms.layers.base import Lives
 
-from .all_cases import as_params, device_cases
+from ..sampling import of_each_type
+from .all_cases import device_cases
 from .case_run import Run
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", as_params(device_cases()))
+@pytest.mark.parametrize("case", of_each_type(device_cases(), every=2))
 def test_rematerializing_makes_the_same(case, dtype):
     run = Run(case, dtype)
     layer, bench = run.layer, run.bench

@@ -17,7 +17,7 @@ from pycaffe_lms.lms.runtime import runtime
 from tests.layers.all_cases import runnable_cases
 from tests.layers.cases import Case
 
-from ..sampling import sample
+from ..sampling import of_each_type, sample
 from .layer_nets import around, train
 
 _MOST_ELEMENTS = 1500  # larger cases are there for kernels that work in parts
@@ -29,12 +29,7 @@ def _fits(case):
 
 
 CASES = [(n, c) for n, c in runnable_cases() if _fits(c)]
-_TYPES = [c.type for _, c in CASES]
-SOME = [
-    pytest.param(c, id=n, marks=pytest.mark.thorough if k % 2 and c.type in _TYPES[:k] else ())
-    for k, (n, c) in enumerate(CASES)
-]
-"""Every other case, and the first of every type; the others are thorough."""
+SOME = of_each_type(CASES, every=4)
 _EXPECTED: dict[Case, tuple] = {}  # what a case's net computes without Large Model Support
 
 

@@ -1,4 +1,4 @@
-"""Every other case of the tests of layers in float64, in ONNX's reference implementation: tighter, another program."""
+"""Cases of the tests of layers in float64, in ONNX's reference implementation: tighter, another program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("onnx", minversion="1.20")  # older reference implementations get more wrong
 pytest.importorskip("onnxruntime")
 
-from tests.layers.all_cases import as_params
+from tests.sampling import of_each_type
 
 from .harness import Exported, agree, fill_params, one_layer
 from .test_every_case import CASES
@@ -24,10 +24,10 @@ def _is_right_there(case) -> bool:
     return not grouped and not ("global_pooling" in case.text and len(case.shapes[0]) != 4)
 
 
-CASES = [(name, case) for name, case in CASES if _is_right_there(case)][::2]  # every other one, for the time it takes
+CASES = [(name, case) for name, case in CASES if _is_right_there(case)]
 
 
-@pytest.mark.parametrize("case", as_params(CASES))
+@pytest.mark.parametrize("case", of_each_type(CASES, every=4))
 def test_values_agree(case, tmp_path):
     net = one_layer(case.type, case.text, case.shapes, case.n_top, np.float64)
     fill_params(net)
