@@ -1,0 +1,366 @@
+"""What starting a net on a GPU costs, and which of cuDNN's engines wins at which place of its own order.
+
+    python tools/bench/engines.py --seconds 225 --json engines.json
+    python tools/bench/engines.py --nets googlenet:256 --math bf16 --start "" --json engines.json
+
+First a solver of `--start` is built and runs three iterations in a process of its own, with empty caches, then again
+with what the first one kept: seconds, and the functions that took them. Then every distinct pass of the nets'
+convolutions (forward, with bias and ReLU, both gradients): seconds of cuDNN's heuristics and of building each engine,
+milliseconds of a run, in cuDNN's order; the engine that is chosen of all, and of the first few; bytes and seconds of
+storing a built engine. One process works alone for a while (`"beside": 1`), then as many as `--jobs`; runs are timed
+one at a time. Last a new process loads stored engines, and another builds the same ones by name.
+
+Passes come in a random but fixed order, and the file is written as they come: a run that is cut short has a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import cProfile
+import json
+import multiprocessing
+import os
+import pstats
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from common import ROOT, dummy_net, make_solver, versions
+
+from pycaffe_lms.backend import cuda, get_device
+from pycaffe_lms.errors import CaffeError
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.net import Net
+from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.ops.cuda.cudnn import build, choice, library
+from pycaffe_lms.ops.cuda.cudnn.graph import Fused, describe
+
+NETS = ("resnet-50:256", "googlenet:256", "mobilenet-v2:256", "densenet-121:128")
+_ALONE_S, _LOADED = 12.0, 40
+_FEW = (1, 2, 3, 4, 6)  # first engines among which a choice is compared with that of all
+
+
+# -- passes of a net ---------------------------------------------------------------------------------------------------
+
+
+def passes(net: str, half: bool) -> list[build.Wanted]:
+    """Return what a net for training asks of cuDNN, without building any of it."""
+    name, _, batch = net.partition(":")
+    asked: dict[build.Wanted, None] = {}
+
+    def found(wanted: build.Wanted) -> build.CudnnGraph:
+        asked[wanted] = None
+        return build.CudnnGraph(lambda *_: None, 0, "not built", 0)
+
+    before, build._build = build._build, found
+    try:
+        made = Net(
+            dummy_net(name, int(batch)), 0, device=get_device("cuda"), lms=LMSConfig(), tuning=Tuning(half=half),
+            fill=False,
+        )  # fmt: skip
+        made.close()
+    finally:
+        build._build = before
+        build._graphs.clear()
+    return [w for w in asked if w.types.half == half]
+
+
+# -- one pass ----------------------------------------------------------------------------------------------------------
+
+
+def _timed(work) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _described(wanted: build.Wanted, modes: list, seconds: dict):
+    """Return the frontend's graph with its candidates, as `build.py` makes it, and note what each part took."""
+    frontend, own = library.load()[0], build.handle(wanted.device)
+    begin = time.perf_counter()
+    graph = describe(frontend, wanted.geometry, wanted.direction, wanted.fused, wanted.types, own)
+    graph.validate()
+    graph.build_operation_graph()
+    seconds["describe_s"] = time.perf_counter() - begin
+    seconds["heuristics_s"] = _timed(lambda: graph.create_execution_plans(modes))
+    graph.deselect_numeric_notes([getattr(frontend.numerical_note, note) for note in build.NEVER])
+    if wanted.limit is not None:
+        graph.deselect_workspace_greater_than(wanted.limit)
+    seconds["check_s"] = _timed(graph.check_support)
+    return graph
+
+
+def refusals() -> tuple[type[BaseException], ...]:
+    """Return the exceptions by which the frontend refuses a graph."""
+    return (library.load()[0].cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
+
+
+def examine(wanted: build.Wanted, most: int, alone=contextlib.nullcontext) -> dict:
+    """Return all that is known of one pass; `alone()`: a context in which nobody else times runs."""
+    mode, row = library.load()[0].heur_mode, {}
+    try:
+        first: dict = {}
+        row["mode_a"] = {"candidates": _described(wanted, [mode.A], first).get_execution_plan_count()} | first
+        graph = _described(wanted, [mode.A, mode.FALLBACK], row)
+    except refusals() as error:
+        return row | {"error": build.first_line(error)}
+    engines, seen = [], set()
+    row |= {"candidates": graph.get_execution_plan_count(), "refused_s": 0.0, "refused": 0, "engines": engines}
+    built: list[choice.Engine] = []
+    for index in range(row["candidates"]):
+        name = graph.get_plan_name_at_index(index)
+        if name in seen or len(built) == most:
+            continue
+        seen.add(name)
+        begin = time.perf_counter()
+        engine = next(choice._built(graph, index, name, refusals(), wanted.limit), None)
+        spent = time.perf_counter() - begin
+        if engine is None:
+            row["refused"], row["refused_s"] = row["refused"] + 1, row["refused_s"] + spent
+            continue
+        built.append(engine)
+        engines.append({"index": index, "name": name, "work": engine.workspace_bytes, "build_s": spent})
+    with alone():
+        begin = time.perf_counter()
+        times = build._measure(wanted, graph, built, refusals()) if built else None
+        row["measure_s"] = time.perf_counter() - begin
+    if times is None:
+        return row
+    for engine, ms in zip(engines, times, strict=True):
+        engine["ms"] = ms
+    best = choice.fastest(times)
+    row |= {"best": best, "of_first": {str(n): choice.fastest(times[:n]) for n in _FEW}}
+    graph.build_plan_at_index(built[best].index)  # what is stored is what was built last
+    stored: list = []
+    row["store_s"] = _timed(lambda: stored.append(bytes(graph.serialize())))
+    row |= {"stored_bytes": len(stored[0]), "stored": base64.b64encode(stored[0]).decode()}
+    return row
+
+
+def _work(jobs, results, turn, others, first: bool, most: int) -> None:
+    """Examine passes until there are none; all but the first process wait for their start."""
+    if not first:
+        others.wait()
+    while True:
+        try:
+            key, wanted = jobs.get_nowait()
+        except queue.Empty:
+            return
+        beside = 2 if others.is_set() else 1
+        try:
+            row = examine(wanted, most, lambda: turn)
+        except (CaffeError, *refusals()) as error:
+            row = {"error": f"{type(error).__name__}: {build.first_line(error)}"}
+        results.put((key, beside, row))
+
+
+def sweep(args, keep, until: float) -> None:
+    """Examine the passes of all nets in `args.jobs` processes, and keep each result as it comes."""
+    wanted: dict[build.Wanted, list[str]] = {}
+    for net in args.nets:
+        for math in args.math:
+            for one in passes(net, math == "bf16"):
+                wanted.setdefault(one, []).append(f"{net} {math}")
+    order = list(wanted)
+    random.Random(1).shuffle(order)
+    keep({"passes": len(order)})
+    context = multiprocessing.get_context("spawn")
+    jobs, results, turn, others = context.Queue(), context.Queue(), context.Lock(), context.Event()
+    for key, one in enumerate(order):
+        jobs.put((key, one))
+    workers = [
+        context.Process(target=_work, args=(jobs, results, turn, others, i == 0, args.most), daemon=True)
+        for i in range(args.jobs)
+    ]
+    for worker in workers:
+        worker.start()
+    begin, done, first_row = time.perf_counter(), 0, None
+    while done < len(order) and time.perf_counter() < until and any(w.is_alive() for w in workers):
+        if first_row is not None and time.perf_counter() - first_row > _ALONE_S:
+            others.set()
+        try:
+            key, beside, row = results.get(timeout=0.5)
+        except queue.Empty:
+            continue
+        first_row, done = first_row or time.perf_counter(), done + 1
+        one = order[key]
+        about = {"pass": str(one), "direction": one.direction, "fused": any(one.fused), "nets": wanted[one]}
+        keep({"row": about | {"math": one.math, "beside": 1 if beside == 1 else args.jobs} | row}, one)
+        if done % 25 == 0:
+            print(f"{done} of {len(order)} passes, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    for worker in workers:
+        worker.terminate()
+
+
+# -- a later process ---------------------------------------------------------------------------------------------------
+
+
+def again(entries: list[dict], how: str) -> list[dict]:
+    """Return what it takes a new process to have engines: `stored` loads them, `named` builds them by name."""
+    mode, rows = library.load()[0].heur_mode, []
+    for entry in entries:
+        wanted, row = entry["wanted"], {"pass": str(entry["wanted"])}
+        try:
+            if how == "stored":
+                graph = library.load()[0].pygraph(handle=build.handle(wanted.device))
+                data = list(base64.b64decode(entry["stored"]))
+                row["load_s"] = _timed(lambda graph=graph, data=data: graph.deserialize(data))
+                engine = choice.Engine(0, entry["name"], entry["work"])
+            else:
+                graph = _described(wanted, [mode.A, mode.FALLBACK], row)
+                found: list = []
+                row["build_s"] = _timed(
+                    lambda graph=graph, entry=entry, wanted=wanted, found=found: found.append(
+                        choice.named_engine(graph, entry["name"], refusals(), wanted.limit)
+                    )
+                )
+                engine = found[0]
+            row["ms"] = build._measure(wanted, graph, [engine], refusals())
+        except refusals() as error:
+            row["error"] = build.first_line(error)
+        rows.append(row)
+    return rows
+
+
+# -- the start of a whole net ------------------------------------------------------------------------------------------
+
+
+def start(net: str, math: str) -> dict:
+    """Build a solver and run three iterations; seconds of each, and the functions that took most of them."""
+    name, _, batch = net.partition(":")
+    profile, spans = cProfile.Profile(), {}
+    profile.enable()
+    begin = time.perf_counter()
+    solver = make_solver(name, int(batch), LMSConfig(), half=math == "bf16")
+    spans["build_s"] = time.perf_counter() - begin
+    spans["iterations_s"] = [_timed(lambda: (solver.step(1), solver.runtime.device.synchronize())) for _ in range(3)]
+    profile.disable()
+    rows = []
+    for (file, line, function), (_, calls, own, total, _) in pstats.Stats(profile).stats.items():
+        where = f"{Path(file).name}:{line} {function}" if line else function
+        rows.append({"what": where, "calls": calls, "own_s": round(own, 3), "total_s": round(total, 3)})
+    most = sorted(rows, key=lambda r: -r["own_s"])[:40] + sorted(rows, key=lambda r: -r["total_s"])[:60]
+    return spans | {"functions": list({r["what"]: r for r in most}.values())}
+
+
+def _child(*words: str, env: dict | None = None, limit: float = 240.0) -> dict | list:
+    """Run this file with other flags in a new process, and return what it says."""
+    command = [sys.executable, str(Path(__file__).resolve()), *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=max(1.0, limit), env=os.environ | (env or {}), cwd=ROOT
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"longer than {limit:.0f} s"}
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-3:]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# -- everything --------------------------------------------------------------------------------------------------------
+
+
+def summary(rows: list[dict]) -> dict:
+    """Return per math and kind of pass: how often each rank wins, and what the first few would lose, in ms and %."""
+    found: dict[str, dict] = {}
+    for row in rows:
+        if "best" not in row:
+            continue
+        kind = f"{row['math']} {row['direction']}" + " fused" * row["fused"]
+        one = found.setdefault(
+            kind, {"passes": 0, "ranks": {}, "ms": 0.0, "ms_of_first": dict.fromkeys(map(str, _FEW), 0.0)}
+        )
+        ms = [e["ms"] for e in row["engines"]]
+        if ms[row["best"]] is None:
+            continue
+        one["passes"] += 1
+        one["ranks"][str(row["best"])] = one["ranks"].get(str(row["best"]), 0) + 1
+        one["ms"] += ms[row["best"]]
+        for n, pick in row["of_first"].items():
+            one["ms_of_first"][n] += 3 * ms[row["best"]] if ms[pick] is None else ms[pick]  # None: over twice as slow
+    return found
+
+
+def main(argv=None) -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--nets", nargs="+", default=list(NETS), metavar="NAME:BATCH")
+    p.add_argument("--math", nargs="+", default=["bf16", "tf32"], choices=("tf32", "bf16"))
+    p.add_argument("--start", default="googlenet:256 bf16", help='the net whose start is timed, and its math; "": none')
+    p.add_argument("--seconds", type=float, default=225.0, help="of everything")
+    p.add_argument("--jobs", type=int, default=12)
+    p.add_argument("--most", type=int, default=12, help="engines of a pass that are built")
+    p.add_argument("--json", type=Path, required=True)
+    p.add_argument("--child", nargs="+", default=[], help=argparse.SUPPRESS)
+    args = p.parse_args(argv)
+    cuda.set_math("tf32")
+    if args.child:
+        print(json.dumps(_as_child(*args.child)))
+        return 0
+    until, said, chosen = time.perf_counter() + args.seconds, {"versions": versions(), "rows": []}, []
+    written = time.perf_counter()
+
+    def keep(more: dict, wanted: build.Wanted | None = None) -> None:
+        nonlocal written
+        row = more.pop("row", None)
+        if row is not None:
+            stored = row.pop("stored", None)
+            if stored is not None and len(chosen) < _LOADED:
+                best = row["engines"][row["best"]]
+                chosen.append({"wanted": wanted, "stored": stored, "name": best["name"], "work": best["work"]})
+            said["rows"].append(row)
+        said.update(more)
+        if row is None or time.perf_counter() - written > 2:
+            written = time.perf_counter()
+            args.json.write_text(json.dumps(said | {"summary": summary(said["rows"])}, indent=1))
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("XDG_CACHE_HOME", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
+        caches = {name: f"{folder}/{name}" for name in names}
+        if args.start:
+            common = ("--json", str(args.json), "--child", "start", *args.start.split())
+            for name in ("start_cold", "start_again"):
+                keep({name: _child(*common, env=caches, limit=0.6 * args.seconds)})
+        sweep(args, keep, until - 35)
+        file = Path(folder) / "chosen.json"
+        file.write_text(json.dumps([entry | {"wanted": _plain(entry["wanted"])} for entry in chosen]))
+        for how in ("stored", "named"):
+            limit = until - time.perf_counter()
+            keep({how: _child("--json", str(args.json), "--child", "again", how, str(file), limit=limit)})
+    print(json.dumps(summary(said["rows"]), indent=1))
+    return 0
+
+
+def _as_child(what: str, *words: str):
+    if what == "start":
+        return start(*words)
+    how, file = words
+    entries = json.loads(Path(file).read_text())
+    return again([entry | {"wanted": _wanted(entry["wanted"])} for entry in entries], how)
+
+
+def _plain(wanted: build.Wanted) -> dict:
+    """Return a pass as JSON's types."""
+    g = wanted.geometry
+    return {
+        "geometry": {name: getattr(g, name) for name in g.__dataclass_fields__},
+        "rest": [wanted.direction, list(wanted.fused), wanted.limit, wanted.device, wanted.mode, list(wanted.types)],
+    }
+
+
+def _wanted(plain: dict) -> build.Wanted:
+    """Return the pass that `_plain` wrote."""
+    sizes = {name: tuple(v) if isinstance(v, list) else v for name, v in plain["geometry"].items()}
+    direction, fused, limit, device, mode, types = plain["rest"]
+    whole = build.Wanted(build.ConvGeometry(**sizes), direction, Fused(*fused), limit, device, mode)
+    return replace(whole, types=type(whole.types)(*types))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
