@@ -147,6 +147,7 @@ class Blob(Shaped, Uncopied):
         name: what errors call it.
         memories: (data, diff); diff is None for a value without a gradient.
         on_reshape(blob, shape): called when the user changes the shape; None: the number of elements is fixed.
+        on_read(blob, which): called before the user gets "data" or "diff".
         channels_last: the memory has the axes (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
     """
 
@@ -160,12 +161,13 @@ class Blob(Shaped, Uncopied):
         memories: tuple[SyncedMemory, SyncedMemory | None],
         on_reshape: Callable[[Blob, tuple[int, ...]], None] | None = None,
         channels_last: bool = False,
+        on_read: Callable[[Blob, str], None] | None = None,
     ):
         self.name = name
         self._shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.data_memory, self.diff_memory = memories
-        self._on_reshape = on_reshape
+        self._on_reshape, self._on_read = on_reshape, on_read
         self.data_last = self.diff_last = channels_last
 
     def take_over(self, other: Blob) -> None:
@@ -205,11 +207,17 @@ class Blob(Shaped, Uncopied):
         memory.ask(ask)
         return host_view(memory, self._shape, self.dtype, last)
 
+    def _note_read(self, which: str) -> None:
+        if self._on_read is not None:
+            self._on_read(self, which)
+
     def _data(self, ask: Ask) -> np.ndarray:
+        self._note_read("data")
         return self._host(self.data_memory, ask, self.data_last)
 
     def _diff(self, ask: Ask) -> np.ndarray:
         assert self.diff_memory is not None
+        self._note_read("diff")
         return self._host(self.diff_memory, ask, self.diff_last)
 
     @property
@@ -282,12 +290,14 @@ class Blob(Shaped, Uncopied):
             UsageError: a NumPy view of it exists.
             DiscardedRead: the value was not kept.
         """
+        self._note_read("data")
         return self._device(self.data_memory, self.data_last)
 
     @property
     def gpu_diff(self) -> Any:
         """Return the gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
         assert self.diff_memory is not None
+        self._note_read("diff")
         return self._device(self.diff_memory, self.diff_last)
 
     # -- values in other libraries --------------------------------------------------------------------------------

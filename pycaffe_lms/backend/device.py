@@ -122,6 +122,9 @@ class Device(Protocol):
     def set_budget(self, nbytes: int | None) -> None:
         """Set a hard limit of the shared pool; None: no limit."""
 
+    def trim(self) -> None:
+        """Return memory that the pool holds and nothing uses to the driver, for other processes."""
+
     def take(self, nbytes: int) -> Span:
         """Allocate device memory from the shared pool. Raises OutOfDeviceMemory."""
 

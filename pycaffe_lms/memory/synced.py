@@ -235,6 +235,12 @@ class SyncedMemory:
         if self._own_home is not None:
             (self.host, self.locked, self.host_event), self._own_home = self._own_home, None
 
+    def forget(self) -> None:
+        """Drop the value, if there is one, with its device memory; reading it before it is written raises."""
+        if self.state is not State.UNINITIALIZED:
+            self.table = MANAGED
+            self.ask(Ask.DISCARD)
+
     def hand_over(self) -> None:
         """Drop the value, whose lent device memory another buffer reuses in place."""
         self.span = None

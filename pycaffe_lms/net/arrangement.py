@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..lms.program import Buffer, BufferKind, Step, kind_of
 from ..lms.runtime.runtime import Runtime
 from ..ops import ops_of
 from .build.gradients import shown_gradients
-from .build.graph import Graph, Node, Param
+from .build.graph import Graph, Node, Param, Value
 from .memory.choice import MemoryChoice, choose_memory
 from .memory.micro_batch_choice import Splitting
 from .passes import param_order
@@ -38,6 +38,19 @@ from .program.steps import LayerStep
 from .tuning import Tuning
 
 
+@dataclass
+class Kept:
+    """Hold the names of blobs whose values, or gradients, stay readable after a solver's iteration."""
+
+    data: set[str] = field(default_factory=set)
+    diff: set[str] = field(default_factory=set)
+
+    def add(self, more: Kept) -> None:
+        """Keep these, too."""
+        self.data |= more.data
+        self.diff |= more.diff
+
+
 class Arrangement:
     """Decide how a graph runs, and make its programs.
 
@@ -46,8 +59,8 @@ class Arrangement:
         micro_batched: which parts of `run_graph` belong to which layers and values of `graph`.
         table: all buffers of `run_graph`.
         builder: makes the steps of layers.
-        kept: names of blobs whose values and gradients stay readable after a solver's iteration; names added later
-            count for the programs made from then on.
+        kept: blobs that stay readable after a solver's iteration; names added later count for the programs made from
+            then on.
 
     Args:
         splitting: how many parts each layer runs in.
@@ -62,7 +75,7 @@ class Arrangement:
         dtype: np.dtype,
         tuning: Tuning,
         splitting: Splitting,
-        kept: set[str],
+        kept: Kept,
         forward_only: bool,
         file: str | None,
     ):
@@ -92,7 +105,8 @@ class Arrangement:
     def _assign_buffers(self) -> BufferTable:
         """Choose fused chains, scratch of layers and bit masks, and return the table of all buffers."""
         graph, config = self.run_graph, self._runtime.config
-        graph.groups = find_groups(graph, self._kept_values(), self._kept_gradients()) if self.tuning.fuse else []
+        kept = self._kept_values(), self._kept_gradients(), self.micro_batched.names(self.kept.diff)
+        graph.groups = find_groups(graph, *kept) if self.tuning.fuse else []
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
         if self.tuning.masks and not self._forward_only:
@@ -137,13 +151,13 @@ class Arrangement:
                 raise
 
     def _kept_values(self) -> set[str]:
-        """Return the names of values of `run_graph` that belong to kept blobs."""
-        return self.micro_batched.names(self.kept)
+        """Return the names of values of `run_graph` that belong to blobs whose values are kept."""
+        return self.micro_batched.names(self.kept.data)
 
     def _kept_gradients(self) -> set[int]:
-        """Return the ids of values of `run_graph` whose gradients kept blobs show."""
-        shown = shown_gradients(self.graph) if self.kept else {}
-        return {v for name in self.kept for v in self.micro_batched.values[shown[name]]}
+        """Return the ids of values of `run_graph` whose gradients are kept, since blobs show them."""
+        shown = shown_gradients(self.graph) if self.kept.diff else {}
+        return {v for name in self.kept.diff for v in self.micro_batched.values[shown[name]]}
 
     def _packed(self) -> frozenset[int]:
         """Return the buffers with a short live range in a solver's program.
@@ -161,8 +175,9 @@ class Arrangement:
     def _lasting(self) -> frozenset[int]:
         """Return the buffers that outlive an iteration or pass between host and device layers: kept blobs, data that
         the user or a data layer fills, outputs of the net, and state of layers."""
-        graph, kept = self.run_graph, self._kept_values()
-        lasting = {i for v in graph.values if v.loss_weight or v.name in kept for i in (v.data, v.diff)}
+        graph, kept, gradients = self.run_graph, self._kept_values(), self.micro_batched.names(self.kept.diff)
+        lasting = {v.data for v in graph.values if v.loss_weight or v.name in kept}
+        lasting |= {v.diff for v in graph.values if v.loss_weight or v.name in gradients}
         for node in graph.nodes:
             if node.layer.declares.runs_on is Runs.HOST:  # its blobs are copied between host and device
                 lasting |= {
@@ -177,6 +192,21 @@ class Arrangement:
             scratches = node.layer.scratches.values()
             lasting |= {node.scratch[s.name] for s in scratches if s.lives in (Lives.STATE, Lives.STEP_SCALAR)}
         return frozenset(lasting)
+
+    def short_lived(self) -> frozenset[int]:
+        """Return the buffers that lose their values in a solver's program if the net is packed and LMS is off."""
+        return frozenset() if self._runtime.active or self._device.is_host else self._packed()
+
+    def lost_if_packed(self) -> Kept:
+        """Return the blobs whose values, or gradients, a solver's iteration makes, but loses if the net is packed."""
+        graph, whole, lost = self.run_graph, self.micro_batched.values, self.short_lived()
+        inside = graph.inside_groups()
+
+        def names(shown: Mapping[str, int], of: Callable[[Value], int]) -> set[str]:
+            parts = {name: [graph.values[v] for v in whole[value]] for name, value in shown.items()}
+            return {name for name, vs in parts.items() if any(of(v) in lost and v.id not in inside for v in vs)}
+
+        return Kept(names(self.graph.last, lambda v: v.data), names(shown_gradients(self.graph), lambda v: v.diff))
 
     def pieces(self, param: Param) -> list[Param]:
         """Return the parameters of `run_graph` for one of `graph`: itself, or one per block of outputs, in order."""

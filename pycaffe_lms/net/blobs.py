@@ -29,6 +29,7 @@ class NetBlobs:
         blobs: blob name -> Blob. params: layer name -> its parameters.
         versions: which version of its value every blob shows.
         reshaped: whether a user changed the shape of a blob since the last `follow`.
+        reads: (blob, "data" or "diff") that a user asked for, since somebody cleared it.
     """
 
     def __init__(self, graph: Graph, dtype: np.dtype, store: BufferStore):
@@ -36,6 +37,7 @@ class NetBlobs:
         self._params: dict[int, Blob] = {}
         self.blobs: Named[Blob] = Named(net=graph.name, kind="blob", of=Blob)
         self.reshaped = False
+        self.reads: set[tuple[str, str]] = set()
         self._point_at(store, None)
 
     def follow(self, store: BufferStore) -> None:
@@ -55,7 +57,8 @@ class NetBlobs:
         for name, v in graph.last.items():
             value = graph.values[v]
             pair, last = (store.shown(value.data), store.shown(value.diff)), value.channels_last
-            self.blobs[name] = Blob(name, value.shape, self._dtype, pair, self._on_reshape, channels_last=last)
+            shape, told = value.shape, (self._on_reshape, last, self._on_read)
+            self.blobs[name] = Blob(name, shape, self._dtype, pair, *told)
         self.params: Named[NetBlobVec] = Named(net=graph.name, kind="layer with parameters", of=NetBlobVec)
         for node in graph.nodes:
             node.layer.blobs = NetBlobVec(self._lasting(graph.params[p]) for p in node.params)
@@ -98,6 +101,9 @@ class NetBlobs:
         for blob, memories in before:
             for old, new in zip(memories, _memories(blob), strict=True):
                 move_value(old, new)
+
+    def _on_read(self, blob: Blob, which: str) -> None:
+        self.reads.add((blob.name, which))
 
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
         """Give all versions of a blob memory of the new shape; other shapes follow when the net is reshaped."""

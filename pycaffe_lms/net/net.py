@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet, ref
@@ -36,7 +37,7 @@ from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
 from . import weights
-from .arrangement import Arrangement
+from .arrangement import Arrangement, Kept
 from .blobs import NetBlobs
 from .build.graph import Graph
 from .build.source import load_source
@@ -129,7 +130,7 @@ class Net(Uncopied):
         first_values.check()
         self._choose_orders()
         with self.placed(self.graph):
-            self.arrangement = self._arranged(set())
+            self.arrangement = self._arranged(Kept())
             self.memory = self._made_memory(None)
         self.own_blobs = NetBlobs(self.graph, self.dtype, self.memory.store)
         self._first_values = first_values
@@ -200,8 +201,8 @@ class Net(Uncopied):
                 precision.choose(self.graph, ops_of(self.device))
             param_order.choose(self.graph)
 
-    def _arranged(self, kept: set[str]) -> Arrangement:
-        """Return the arrangement for the current shapes. kept: names of blobs that stay readable."""
+    def _arranged(self, kept: Kept) -> Arrangement:
+        """Return the arrangement for the current shapes. kept: blobs that stay readable."""
         return Arrangement(
             self.graph,
             self.runtime,
@@ -285,10 +286,27 @@ class Net(Uncopied):
         """
         for name in names:
             self.check_blob(name)
-        self.arrangement.kept.update(names)
+        self.keep_only(Kept(set(names), set(names)))
+
+    def keep_only(self, more: Kept) -> None:
+        """Keep values and gradients of blobs readable after a solver's iteration, of each blob what `more` says."""
+        self.arrangement.kept.add(more)
         self.memory.forget_plans()
         if self.run_graph.groups or self.run_graph.views or self.memory.store.packed or self.runtime.config.auto:
             self.reshape()  # fused chains do not make inner values, and packed values do not last
+
+    def set_packed(self, on: bool, keep: Kept | None = None) -> None:
+        """Let values with short live ranges share device memory from the next iteration on (`Tuning.pack`), or give
+        each memory of its own. Those that will share it lose their values now.
+
+        keep: blobs that stay readable, beside those that do already.
+        """
+        if keep is not None:
+            self.arrangement.kept.add(keep)
+        if on:
+            self.memory.store.forget_values(self.arrangement.short_lived())
+        self.tuning = replace(self.tuning, pack=on)
+        self.reshape()
 
     # -- running ----------------------------------------------------------------------------------------------------
     def forward_range(self, start: int = 0, end: int | None = None) -> float:

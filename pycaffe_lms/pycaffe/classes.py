@@ -32,6 +32,7 @@ from .mode import device_of as _device
 from .mode import lms_of, with_math
 from .mode import settings as _mode
 from .net import PycaffeNet
+from .reading import ReadBlobs
 
 TRAIN, TEST = 0, 1
 Source: TypeAlias = "str | os.PathLike[str] | NetParameter"  # what a net is made of
@@ -194,11 +195,29 @@ class SGDSolver(solvers.SGDSolver):
         if param.random_seed < 0 and _mode.seed is not None:
             param.random_seed = _mode.seed
         options = {"solver_count": _mode.solver_count, "solver_rank": _mode.solver_rank} | options
-        options = with_math(options, Tuning()) | {"file": parsed.filename, "lines": parsed.lines}
-        super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
+        on, alone = _device(device), options["solver_count"] == 1
+        learns = options.get("tuning") is None and alone and not on.is_host
+        options = with_math(options | ({"tuning": Tuning(pack=True)} if learns else {}), Tuning())
+        self._reading: ReadBlobs | None = None
+        super().__init__(
+            param, device=on, lms=lms_of(lms), **options | {"file": parsed.filename, "lines": parsed.lines}
+        )
+        if learns:
+            self._reading = ReadBlobs([self.net, *self.test_nets], self._plan_unpacked)
         self.test_nets = NetVec(self.test_nets)
         if _mode.join is not None:
             _mode.join(self)
+
+    def _begin_iteration(self, last: bool) -> None:
+        if self._reading is not None:
+            self._reading.begin(last=last)
+
+    def _plan_unpacked(self) -> None:
+        """Plan what will run, and raise OutOfDeviceMemory where values have no room for memory of their own."""
+        self._prepare()
+        for key, _, _ in self.updates.kinds():
+            bound = self.net.memory.programs.bound[key]
+            self.net.memory.refuse_oom(bound.sequenced.program, bound.plan)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of net {self.net.name!r}: iteration {self.iter} of {self.param.max_iter}>"

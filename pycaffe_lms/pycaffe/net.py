@@ -137,7 +137,7 @@ class PycaffeNet(core.Net):
 
     def _keep_hidden(self, names: Iterable[str]) -> None:
         """Let the hidden blobs among these be computed in every forward from now on."""
-        hidden = set(names) - {*self.inputs, *self.outputs} - self.arrangement.kept
+        hidden = set(names) - {*self.inputs, *self.outputs} - self.arrangement.kept.data
         if hidden:
             self.keep(*sorted(hidden))
 

@@ -292,6 +292,7 @@ class Solver(Uncopied):
     def _loop(self, end: int) -> None:
         p = self.param
         while self.iter < end:
+            self._begin_iteration(self.iter + 1 == end)
             due = p.test_interval and self.iter % p.test_interval == 0 and (self.iter > 0 or p.test_initialization)
             if due and self.snapshots.keeps_best:
                 self._gather_history()
@@ -319,6 +320,9 @@ class Solver(Uncopied):
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
                 return
+
+    def _begin_iteration(self, last: bool) -> None:
+        """Do what comes before everything else in an iteration. last: of a call of `step`."""
 
     def _snapshot_due(self, wish: bool) -> bool:
         """Return whether to write a snapshot after this iteration. wish: a signal asks for one."""

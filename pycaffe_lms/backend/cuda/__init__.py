@@ -247,6 +247,11 @@ class CudaDevice:
         self.pool.free_all_blocks()
         self._limit_pool()
 
+    def trim(self) -> None:
+        with self.lock, self.active():
+            self.synchronize()
+            self.pool.free_all_blocks()
+
     def _limit_pool(self) -> None:
         self.pool.set_limit(size=0 if self._budget is None else max(1, self._budget - self._paged))  # 0: no limit
 

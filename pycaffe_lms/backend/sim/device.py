@@ -131,6 +131,8 @@ class SimDevice:
         self.reclaim()
         return self._used
 
+    def trim(self) -> None: ...
+
     def let_go(self, give: Callable[[], None]) -> None:
         self._gone.append(give)
 

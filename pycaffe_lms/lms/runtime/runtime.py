@@ -188,6 +188,11 @@ class Runtime:
             with self.device.lock, self.device.active():
                 self.arena.shrink(self.limit())
 
+    def free_arena(self) -> None:
+        """Free the arena. Plans prepare it again where they run. Call it between runs of programs."""
+        with self.device.lock, self.device.active():
+            self.arena.shrink(0)
+
     def keeps(self, plan: Plan | None) -> bool:
         """Return whether a prepared plan may run: its memory is allocated, or fits beside the resident buffers."""
         return plan is None or self.arena.holds(plan) or plan.arena_bytes <= self.limit()

@@ -204,6 +204,13 @@ class BufferStore:
         self.version += 1
 
     # -- after a reshape --------------------------------------------------------------------------------------------
+    def forget_values(self, ids: Iterable[int]) -> None:
+        """Drop the values of these buffers, where they have one, with their device memory."""
+        for b in ids:
+            self.memories[b].forget()
+        for memory in self.split:
+            memory.follow()
+
     def carry(self) -> dict[str, SyncedMemory]:
         """Return, by buffer name, the memory that a reshaped net may reuse: its own, except for call scratch."""
         left = self.call_scratch | self._shared.keys()

@@ -30,12 +30,15 @@ def _following(node: Node) -> tuple[Role, ...]:
     return _FOLLOWING.get(node.layer.role, ())
 
 
-def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int]) -> list[Node]:
+def find_groups(
+    graph: Graph, kept: Collection[str], gradients: Collection[int], kept_gradients: Collection[str]
+) -> list[Node]:
     """Return the groups, in the order of their last layers.
 
     Args:
-        kept: names of blobs that a user wants to read after an iteration.
-        gradients: the values whose gradients these blobs show.
+        kept: names of blobs whose values a user wants to read after an iteration.
+        gradients: the values whose gradients a user wants to read, since blobs show them.
+        kept_gradients: the names of these blobs.
     """
     if graph.shapes_may_change:
         return []  # shapes may change within an iteration, before a group's first layers have run
@@ -46,7 +49,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
     for node in reversed(graph.nodes):
         if _following(node) and node.index not in taken:
             chain = _chain(graph, node, readers, taken, kept, gradients)
-            if len(chain) > 1 and not _overwrites_gradient(graph, chain, kept):
+            if len(chain) > 1 and not _overwrites_gradient(graph, chain, kept_gradients):
                 taken.update(n.index for n in chain)
                 groups.append(chain)
     groups.sort(key=lambda chain: chain[-1].index)
@@ -84,7 +87,7 @@ def _chain(
 
 def _overwrites_gradient(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
     """Return whether a fused convolution with ReLU would overwrite a gradient that may be read later. It would not if
-    the ReLU is in place and a user does not keep the blob."""
+    the ReLU is in place and a user does not keep the blob's gradient."""
     if chain[0].layer.role is not Role.CONVOLVE:
         return False
     inner, last = graph.values[chain[0].tops[0]], graph.values[chain[-1].tops[0]]
