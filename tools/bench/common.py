@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import pycaffe_lms as caffe  # noqa: E402
 from pycaffe_lms.backend import get_device  # noqa: E402
 from pycaffe_lms.cli.bench import hardware  # noqa: E402
 from pycaffe_lms.cli.views.shapes import with_shapes  # noqa: E402
@@ -75,13 +77,30 @@ def make_solver(
     device = get_device(backend, index=index)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
-    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
+    if options:  # several ranks
+        solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
+    else:
+        solver = _as_users_do(param, device, lms, half)
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)
     classes = next(solver.net.blobs[n.bottom[0]].shape[1] for n in net.layer if n.type == "SoftmaxWithLoss")
     label.data = rng.integers(0, classes, label.shape)
     return solver
+
+
+def _as_users_do(param, device, lms: LMSConfig, half: bool) -> SGDSolver:
+    """The solver that a Python script has of a file with these settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "solver.prototxt"
+        file.write_text(str(param))
+        if half:
+            caffe.set_math("bf16")
+        try:
+            return caffe.get_solver(file, device=device, lms=lms)
+        finally:
+            if half:
+                caffe.set_math("tf32")
 
 
 def versions() -> str:
