@@ -168,12 +168,14 @@ class BuildContext:
     seed: int = 0  # of the layer's random numbers
     solver_count: int = 1  # ranks that share the records of a data layer
     solver_rank: int = 0
+    wants_half: bool = False  # layers that can are to run on bfloat16 arrays
     reads_ahead: bool = True  # data layers prepare batches ahead; False if the net will not run
 
     needs_backward: bool = False
     channels_last: bool = False  # see `Layer.takes_channels_last`
     half: bool = False  # see `Layer.takes_half`
     saves_bits: bool = False  # see `Masked` in `mixins.py`
+    by_hand: bool = False  # a solver's iterations run a fused chain in its place
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))  # callers may give a type or its name

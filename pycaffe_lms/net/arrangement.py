@@ -107,6 +107,10 @@ class Arrangement:
         graph, config = self.run_graph, self._runtime.config
         kept = self._kept_values(), self._kept_gradients(), self.micro_batched.names(self.kept.diff)
         graph.groups = find_groups(graph, *kept) if self.tuning.fuse else []
+        inside = {m for group in graph.groups for m in group.members}
+        for node in graph.nodes:
+            if node.layer.context.by_hand is not (node.index in inside):
+                node.layer.update_context(by_hand=node.index in inside)
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
         if self.tuning.masks and not self._forward_only:

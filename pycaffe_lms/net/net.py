@@ -149,6 +149,7 @@ class Net(Uncopied):
             seed=zlib.crc32(f"{index}:{param.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF),
             solver_count=self.solver_count if param.phase == TRAIN else 1,
             solver_rank=self.solver_rank if param.phase == TRAIN else 0,
+            wants_half=self.tuning.half,
             reads_ahead=self._will_run,
         )
 

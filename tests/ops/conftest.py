@@ -21,7 +21,7 @@ def frontend(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "load", lambda: (fake, ""))
     monkeypatch.setattr(cuda, "require", lambda: SimpleNamespace(cuda=cupy))
     monkeypatch.setattr(cuda.cublas, "_math", "tf32")
-    for name in ("_graphs", "_handles", "_stores"):
+    for name in ("_graphs", "_candidates", "_handles", "_stores"):
         monkeypatch.setattr(build, name, {})
     monkeypatch.delenv("PYCAFFE_LMS_CUDNN", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

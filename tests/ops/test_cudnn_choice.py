@@ -12,6 +12,7 @@ import pytest
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.errors import CaffeError, DeviceError
+from pycaffe_lms.ops import WORKSPACE_LIMIT
 from pycaffe_lms.ops.cuda import bias_relu
 from pycaffe_lms.ops.cuda.conv import conv
 from pycaffe_lms.ops.cuda.cudnn import build, choice, convolution
@@ -44,8 +45,8 @@ def engine(*args, **kwargs):
 
 def forget(monkeypatch):
     """What a new process does not know."""
-    monkeypatch.setattr(build, "_graphs", {})
-    monkeypatch.setattr(build, "_stores", {})
+    for name in ("_graphs", "_candidates", "_stores"):
+        monkeypatch.setattr(build, name, {})
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,39 @@ def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
     assert engine(None) == "a", "the choice holds within the process"
     forget(monkeypatch)
     assert engine(None) == "b", "and not for longer"
+
+
+def test_asking_whether_cudnn_can_measures_nothing_and_loses_nothing(frontend, measured, monkeypatch):
+    """One engine is built for each direction; what is measured later goes on with the same graphs and engines."""
+    monkeypatch.setattr(cuda, "knows_bfloat16", lambda: True)
+    frontend.engines = {f"eng{i}": 0 for i in range(20)}
+    measured.times = [3.0, 1.0] + [2.0] * 18
+    assert conv.conv_channels_last_plan(LARGE, "float32") and not measured.calls
+    assert [graph.built for graph in frontend.graphs] == [[0]] * 3
+    plan = conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"]).cudnn
+    assert set(plan.engines.values()) == {"eng1"} and len(measured.calls) == 3
+    assert [graph.built for graph in frontend.graphs] == [[*range(choice.CANDIDATES)]] * 3
+    forget(monkeypatch)
+    frontend.graphs.clear()
+    assert conv.conv_channels_last_plan(LARGE, "float32")
+    conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"])
+    assert [graph.built for graph in frontend.graphs] == [[1]] * 3, "what was kept"
+    assert conv.conv_half_plan(LARGE, "float32") and len(measured.calls) == 3
+
+
+def test_what_runs_seldom_is_not_measured(frontend, measured, monkeypatch):
+    frontend.engines = {"a": 0, "b": 0}
+    measured.times = [2.0, 1.0, 3.0]
+    seldom = {"backward_data", "backward_filter", "ending"}
+    plan = conv.conv_plan(LARGE, "float32", 1 << 20, bias=True, relu=True, seldom=seldom).cudnn
+    assert plan.engines == {"forward": "b", "backward_data": "a", "backward_filter": "a"}
+    assert len(measured.calls) == 1 and not any(graph.after for graph in frontend.graphs)
+    plan = conv.conv_plan(LARGE, "float32", 1 << 20, bias=True).cudnn
+    assert set(plan.engines) == {"forward", "backward_data", "backward_filter", convolution.FUSED}
+    assert len(measured.calls) == 4 and plan.engines["backward_data"] == "b"
+    forget(monkeypatch)
+    plan = conv.conv_plan(LARGE, "float32", 1 << 20, seldom=seldom).cudnn
+    assert set(plan.engines.values()) == {"b"} and len(measured.calls) == 4, "what others measured is used"
 
 
 def test_not_measured(frontend, measured, monkeypatch):

@@ -16,7 +16,7 @@ from ...errors import CaffeError
 from ...ops.axes import memory_shape
 from ...ops.geometry import ConvGeometry
 from ...ops.sum_parts import reduction_parts
-from ...proto.caffe_pb2 import LayerParameter
+from ...proto.caffe_pb2 import TEST, LayerParameter
 from ..base import (
     AnyArray,
     Declaration,
@@ -66,6 +66,7 @@ class ConvolutionLayer(Layer):
         prefers_half=True,
     )
     rectifies = False  # whether it applies a ReLU to its outputs
+    gradient_operations = frozenset({"backward_data", "backward_filter"})  # which of `ops.conv` its backward runs
 
     def setup(self, bottom_shapes: Shapes) -> None:
         conv, shape = self.param.convolution_param, bottom_shapes[0]
@@ -113,7 +114,10 @@ class ConvolutionLayer(Layer):
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         if self.axis != 1 or len(bottom_shapes[0]) < 4:
             return False
-        return bool(ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype))
+        geometry = self._geometry(bottom_shapes[0], top_shapes[0])
+        if self.context.wants_half and ops.conv_half_plan(replace(geometry, channels_last=True), self.dtype):
+            return True  # then it will run on bfloat16 arrays, and nothing needs to be known of others
+        return bool(ops.conv_channels_last_plan(geometry, self.dtype))
 
     def prefers_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes) -> bool:
         return not self._geometry(bottom_shapes[0], top_shapes[0]).depthwise  # direct kernels do both orders
@@ -169,7 +173,7 @@ class ConvolutionLayer(Layer):
         """Choose direct kernels if each output reads one channel only, else matrix products; plan; request scratch."""
         self.by_products = not geometry.depthwise
         self.operation = ops.conv if self.by_products else ops.depthwise
-        fused = {"bias": self.bias, "relu": self.rectifies} if self.by_products else {}
+        fused = {"bias": self.bias, "relu": self.rectifies, "seldom": self._seldom()} if self.by_products else {}
         asked = (self.operation, geometry, self.dtype, ops.workspace_limit, fused)
         if asked != self._planned:  # a net is declared anew where any blob of it changes its shape
             try:
@@ -182,6 +186,11 @@ class ConvolutionLayer(Layer):
             self._planned = asked
         if self.plan.workspace_bytes:
             self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
+
+    def _seldom(self) -> frozenset[str]:
+        """Return the operations that are not worth a search for their fastest algorithm."""
+        backward = self.gradient_operations if self.phase == TEST else frozenset[str]()
+        return backward | ({"ending"} if self.context.by_hand else set())
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         weights = bool(param_propagate) and param_propagate[0]

@@ -28,6 +28,8 @@ class DeconvolutionLayer(ConvolutionLayer):
     Source: BVLC/caffe, src/caffe/layers/{base_conv,deconv}_layer.cpp.
     """
 
+    gradient_operations = frozenset({"forward", "backward_filter"})
+
     def setup(self, bottom_shapes: Shapes) -> None:
         super().setup(bottom_shapes)
         filler = self.param.convolution_param.weight_filler

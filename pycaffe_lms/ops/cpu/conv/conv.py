@@ -6,7 +6,7 @@ runs in a fixed order: results depend on the plan, never on addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from typing import Any
 
@@ -69,11 +69,12 @@ def conv_plan(
     bias: bool = False,
     relu: bool = False,
     half: bool = False,
+    seldom: Collection[str] = (),
 ) -> ColumnPlan | WinogradPlan:
     """Plan Winograd's transforms where they pay and fit into `workspace_limit` bytes, else column matrices.
 
-    The workspace of column matrices stays within the limit if the columns of one image and one group do. `bias`, `relu`
-    and `half` change nothing here.
+    The workspace of column matrices stays within the limit if the columns of one image and one group do. `bias`,
+    `relu`, `half` and `seldom` change nothing here.
     """
     plan = winograd_plan(geometry, np.dtype(dtype).itemsize, workspace_limit)
     if plan is not None:
@@ -88,6 +89,7 @@ def library_conv_plan(
     bias: bool = False,
     relu: bool = False,
     half: bool = False,
+    seldom: Collection[str] = (),
 ) -> _Plan:
     """Return oneDNN's plan where the library is installed and has a fast one, else `conv_plan`'s."""
     plan = onednn_plan(geometry, dtype, workspace_limit)

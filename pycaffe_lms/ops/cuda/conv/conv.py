@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,7 +75,7 @@ def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     from ..cudnn import convolution  # imported late: a machine without cuDNN's packages can import the operations
 
     try:
-        convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"])
+        convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"], seldom=convolution.DIRECTIONS)
     except convolution.CudnnUnsupported:
         return False
     return True
@@ -87,12 +88,15 @@ def conv_plan(
     bias: bool = False,
     relu: bool = False,
     half: bool = False,
+    seldom: Collection[str] = (),
 ) -> ConvPlan:
     """Choose an engine and its algorithms.
 
     Args:
         bias, relu: what `conv_forward` will be asked for.
         half: images and weights are bfloat16; the gradient of the weights is of `dtype` all the same.
+        seldom: what runs so seldom that no time is spent on the choice: "forward", "backward_data", "backward_filter",
+            "ending" (bias and ReLU).
 
     Raises:
         CudnnUnsupported: cuDNN cannot convolve these channels-last or bfloat16 arrays; others fall back to columns.
@@ -102,8 +106,10 @@ def conv_plan(
     dtype = BFLOAT16 if half else np.dtype(dtype)
     if half or geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and convolution.available())):
         try:
-            plan = convolution.plan(geometry, dtype, workspace_limit, fused=convolution.Fused(bool(bias), bool(relu)))
             few = few_channels.plan(geometry, dtype, workspace_limit)
+            ending = convolution.Fused(bool(bias), bool(relu)) if "ending" not in seldom else convolution.Fused()
+            unused = {*seldom, "backward_filter"} if few is not None else seldom
+            plan = convolution.plan(geometry, dtype, workspace_limit, fused=ending, seldom=unused)
             return ConvPlan(geometry, max(plan.workspace_bytes, few.workspace_bytes if few else 0), cudnn=plan, few=few)
         except convolution.CudnnUnsupported:
             if geometry.channels_last or half:

@@ -31,6 +31,7 @@ from .store import Store, store_path
 NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
+KNOWN = "known"  # mode: what was chosen before, else the first candidate; nothing is measured
 _SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
 _TELL_S = 3.0  # seconds of measuring after which the log says how far it is
 
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 lock = threading.RLock()  # a device's handle must keep its stream from setting it to using it
 _handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the stream it is set to]
 _graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
+_candidates: dict[Wanted, choice.Candidates] = {}  # of graphs that were described, but not measured
 _stores: dict[Any, Store] = {}
 
 
@@ -125,6 +127,23 @@ def find(wanted: Wanted) -> CudnnGraph:
 
 
 def _build(wanted: Wanted) -> CudnnGraph:
+    of_any_mode = replace(wanted, mode="")
+    candidates = _candidates.get(of_any_mode)
+    if candidates is None:
+        candidates = _candidates[of_any_mode] = _described(wanted)
+    engine = _choose(wanted, candidates)
+    if wanted.mode != KNOWN:
+        del _candidates[of_any_mode]
+    if engine is None:
+        raise CudnnUnsupported(
+            f"{wanted.direction} of {wanted.geometry} ({wanted.math}): no engine within {wanted.limit} bytes, or only "
+            "slow ones"
+        )
+    return CudnnGraph(runner(candidates.graph), engine.index, engine.name, engine.workspace_bytes)
+
+
+def _described(wanted: Wanted) -> choice.Candidates:
+    """Describe a graph to cuDNN, and ask for its candidates."""
     g, limit = wanted.geometry, wanted.limit
     frontend, own = library.load()[0], handle(wanted.device)
     refusals = (frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
@@ -139,37 +158,33 @@ def _build(wanted: Wanted) -> CudnnGraph:
         graph.check_support()
     except refusals as error:
         raise CudnnUnsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
-    engine = _choose(wanted, graph, refusals)
-    if engine is None:
-        raise CudnnUnsupported(
-            f"{wanted.direction} of {g} ({wanted.math}): no engine within {limit} bytes, or only slow ones"
-        )
-    return CudnnGraph(runner(graph), engine.index, engine.name, engine.workspace_bytes)
+    return choice.Candidates(graph, refusals, limit)
 
 
-def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...]) -> choice.Engine | None:
+def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | None:
     """Return the engine for a described graph.
 
     None: there is none, or a plain convolution followed by a kernel is faster.
     """
-    g, limit = wanted.geometry, wanted.limit
-    candidates = choice.engines(graph, refusals, limit)
+    g = wanted.geometry
     if wanted.mode == "heuristic" or g.batch * g.out_channels * g.out_size * g.rows < _WORTH:
-        return next(candidates, None)
+        return next(iter(candidates.first(1)), None)
     store, key = _store(wanted.device), str(wanted)
     known = store.get(key)
     if known == _SEPARATE and any(wanted.fused):
         return None
-    engine = choice.named_engine(graph, known, refusals, limit) if known is not None else None
+    engine = candidates.named(known) if known is not None else None
     if engine is not None:
         return engine
+    if wanted.mode == KNOWN:
+        return next(iter(candidates.first(1)), None)
     begin = time.perf_counter()
-    engines = [engine for engine, _ in zip(candidates, range(choice.CANDIDATES), strict=False)]
+    engines: list[choice.Engine | None] = [*candidates.first(choice.CANDIDATES)]
     if any(wanted.fused):
         engines.insert(0, None)
     if len(engines) < 2:
         return engines[0] if engines else None
-    times = _measure(wanted, graph, engines, refusals)
+    times = _measure(wanted, candidates.graph, engines, candidates.refusals)
     _measured.add(time.perf_counter() - begin, store.path)
     if times is None:
         return next(engine for engine in engines if engine is not None)  # the choice is not kept for later runs

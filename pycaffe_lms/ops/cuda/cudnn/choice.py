@@ -6,6 +6,7 @@ candidate whose result differs from the first one's (by more than TF32's or bflo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,29 @@ class Engine:
     index: int
     name: str
     workspace_bytes: int
+
+
+class Candidates:
+    """Build a graph's candidates in cuDNN's order, as many as are asked for, each once."""
+
+    def __init__(self, graph: Any, refusals: tuple[type[BaseException], ...], limit: int | None):
+        self.graph = graph
+        self.refusals, self._limit = refusals, limit
+        self._built: list[Engine] = []
+        self._named: dict[str, Engine | None] = {}
+        self._more = engines(graph, refusals, limit)
+
+    def first(self, count: int) -> list[Engine]:
+        """Return the first `count` candidates that can be built, or all where there are fewer."""
+        self._built += itertools.islice(self._more, max(0, count - len(self._built)))
+        return self._built[:count]
+
+    def named(self, name: str) -> Engine | None:
+        """Return the candidate of that name; None where there is none that can be built."""
+        known = [engine for engine in self._built if engine.name == name]
+        if name not in self._named:
+            self._named[name] = known[0] if known else named_engine(self.graph, name, self.refusals, self._limit)
+        return self._named[name]
 
 
 def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | None) -> Iterator[Engine]:

@@ -18,7 +18,7 @@ there is no memory to measure in. Either way only engines that fit the workspace
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from ....errors import DeviceError
 from ...geometry import ConvGeometry
 from .. import bias_relu
 from . import library
-from .build import CudnnGraph, CudnnUnsupported, Wanted, find, first_line, handle, lock, mode
+from .build import KNOWN, CudnnGraph, CudnnUnsupported, Wanted, find, first_line, handle, lock, mode
 from .graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused, Types
 
 ALIGNMENT = 512  # bytes; cuDNN is told that every tensor starts at a multiple of 16
@@ -157,6 +157,7 @@ def plan(
     workspace_limit: int | None,
     directions: Iterable[str] = DIRECTIONS,
     fused: Fused = Fused(),  # noqa: B008  (a tuple)
+    seldom: Collection[str] = (),
 ) -> CudnnPlan:
     """Build `directions` on the current device, or find them built.
 
@@ -164,6 +165,7 @@ def plan(
         workspace_limit: bytes that each direction may ask for (None: any); the room to accumulate weights (one dw) is
             granted even above it.
         fused: what will follow the forward convolution.
+        seldom: directions for which nothing is measured.
 
     Raises:
         CudnnUnsupported: cuDNN cannot do it.
@@ -187,7 +189,8 @@ def plan(
             limit = workspace_limit
             if direction == "backward_filter" and limit is not None:
                 limit = max(0, limit - _filter_bytes(geometry, dtype)) // ALIGNMENT * ALIGNMENT
-            wanted = Wanted(geometry, direction, Fused(), limit, device, how, types)
+            its = KNOWN if direction in seldom and how == "measure" else how
+            wanted = Wanted(geometry, direction, Fused(), limit, device, its, types)
             if half and direction == "backward_filter":
                 # engines that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
                 with contextlib.suppress(CudnnUnsupported):
