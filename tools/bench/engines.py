@@ -144,18 +144,19 @@ def examine(wanted: build.Wanted, most: int, alone=contextlib.nullcontext) -> di
     return row
 
 
-def _work(jobs, results, turn, others, first: bool, most: int) -> None:
+def _work(order, next_one, results, turn, others, first: bool, most: int) -> None:
     """Examine passes until there are none; all but the first process wait for their start."""
     if not first:
         others.wait()
     while True:
-        try:
-            key, wanted = jobs.get_nowait()
-        except queue.Empty:
+        with next_one.get_lock():
+            key = next_one.value
+            next_one.value += 1
+        if key >= len(order):
             return
         beside = 2 if others.is_set() else 1
         try:
-            row = examine(wanted, most, lambda: turn)
+            row = examine(order[key], most, lambda: turn)
         except (CaffeError, *refusals()) as error:
             row = {"error": f"{type(error).__name__}: {build.first_line(error)}"}
         results.put((key, beside, row))
@@ -172,11 +173,9 @@ def sweep(args, keep, until: float) -> None:
     random.Random(1).shuffle(order)
     keep({"passes": len(order)})
     context = multiprocessing.get_context("spawn")
-    jobs, results, turn, others = context.Queue(), context.Queue(), context.Lock(), context.Event()
-    for key, one in enumerate(order):
-        jobs.put((key, one))
+    next_one, results, turn, others = context.Value("i", 0), context.Queue(), context.Lock(), context.Event()
     workers = [
-        context.Process(target=_work, args=(jobs, results, turn, others, i == 0, args.most), daemon=True)
+        context.Process(target=_work, args=(order, next_one, results, turn, others, i == 0, args.most), daemon=True)
         for i in range(args.jobs)
     ]
     for worker in workers:
