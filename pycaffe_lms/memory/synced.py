@@ -7,6 +7,7 @@ reuse, CUDA graphs and carry-over. `split_memory.py` derives a value that is sto
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ _KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # requests
 _WRITE_GPU = frozenset({Ask.WRITE_GPU, Ask.OVERWRITE_GPU})
 _CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # actions that change the device copy
 _WRITES = count(1)
+_PARAM_GRADIENT = re.compile(r"\.param\d+( \[\d+/\d+\])?\.diff$")  # ends the name of its buffer
 
 
 class CompressedCopies(Protocol):
@@ -338,10 +340,13 @@ class SyncedMemory:
     def _refuse(self, ask: Ask) -> InvalidTransition:
         if self.state is State.DISCARDED:
             blob = self.name.rsplit(".", 1)[0].split("(")[0]
+            keep = f'call net.keep("{blob}") before the iteration'
+            if _PARAM_GRADIENT.search(self.name):
+                keep = "train with -pack off (Tuning(pack=False)), or with snapshot_diff: true in the solver"
             return DiscardedRead(
                 f'the value of "{self.name}" was dropped: nothing in the iteration reads it again, so its memory was '
                 "reused",
-                fix=f'call net.keep("{blob}") before the iteration',
+                fix=keep,
             ).at(blob=blob)
         story = "; ".join(f"{a.value} --{b.value}--> {c.value}" for a, b, c in self.history) or "none"
         return InvalidTransition(

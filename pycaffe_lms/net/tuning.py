@@ -19,8 +19,9 @@ class Tuning:
         channels_last: store images as (N, H, W, C) where layers are faster so; None: on a GPU only.
         fuse: run chains of layers (BatchNorm, Scale, a sum, ReLU) as one in a solver's iterations.
         pack: without LMS, let buffers with short live ranges (gradients of blobs) share device memory in an iteration;
-            their values are lost afterwards unless kept. With `fuse` and either `pack` or LMS, bottoms of a Concat may
-            be buffer views into its top, and tops of a Slice into its bottom.
+            their values are lost afterwards unless kept. With LMS, gradients of parameters are lost after their update
+            where one rank trains, unless the solver has snapshot_diff or debug_info. With `fuse` and either `pack` or
+            LMS, bottoms of a Concat may be buffer views into its top, and tops of a Slice into its bottom.
         graph: record an iteration or a pass, with the copies of LMS, as a CUDA graph and replay it, if the device can.
         masks: with LMS, let ReLU and similar layers keep a bit mask where no other layer's backward reads their values.
         half: store hidden activations and their gradients as bfloat16 where layers can; products take bfloat16 and
@@ -45,7 +46,10 @@ class Tuning:
         "let 1x1 convolutions add their gradient to the one that another layer made for the same blob",
     )
     pack: bool = switch(
-        False, flag="pack", help="without LMS: let gradients of blobs use the same device memory in turn"
+        False,
+        flag="pack",
+        help="without LMS: let gradients of blobs use the same device memory in turn; with LMS: drop a parameter's "
+        "gradient after its update, unless the solver has snapshot_diff or debug_info or trains with other ranks",
     )
     masks: bool = switch(
         True,

@@ -162,10 +162,10 @@ def type_name(options: dict) -> str:
 
 
 def train(solver: SGDSolver, iterations: int) -> tuple[list[float], list[bytes]]:
-    """(losses, parameters and gradients to the bit) of some iterations."""
+    """(losses, parameters and gradients to the bit) of some iterations; no gradients where `pack` lets them go."""
     losses = []
     for _ in range(iterations):
         solver.step(1)
         losses.append(solver.net.loss())
-    blobs = solver.net.learnable_params
-    return losses, [b.read_data().tobytes() + b.read_diff().tobytes() for b in blobs]
+    blobs, kept = solver.net.learnable_params, not solver.net.tuning.pack or solver.param.snapshot_diff
+    return losses, [b.read_data().tobytes() + (b.read_diff().tobytes() if kept else b"") for b in blobs]

@@ -73,6 +73,7 @@ def random_lms(rng: random.Random, budget: int, **more) -> LMSConfig:
 
 def make(net: str, rng: random.Random, lms: LMSConfig | None, tuning: Tuning, tested: bool) -> SGDSolver:
     test = "test_iter: 1 test_interval: 1 test_initialization: true" if tested else ""
+    test += " snapshot_diff: true" * (len(net) % 2)  # keeps gradients
     parsed = parse_solver(
         'base_lr: 0.01 momentum: 0.9 weight_decay: 0.01 lr_policy: "fixed" max_iter: 9 random_seed: 5 '
         f"snapshot_after_train: false {test} net_param {{ {net} }}",

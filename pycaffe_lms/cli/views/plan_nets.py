@@ -100,6 +100,7 @@ class Nets:
 
     Attributes:
         batch: items per iteration; None: no layer says.
+        keeps_gradients: the solver needs those of parameters after their updates.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Nets:
         self._shape, self.python, self._page = shape, python, page
         self._layers = shapes.layers_in_state(self.message, self.phase, level, stages)
         self.batch = batches.batch_of(self.message, self._layers)
+        self.keeps_gradients = False
 
     def with_memory(self, lms: LMSConfig, machine: Machine) -> Nets:
         """Return the same, to be planned with other settings of memory."""
@@ -146,6 +148,7 @@ class Nets:
             "tuning": asdict(self._tuning),
             "shape": list(self._shape),
             "page": self._page,
+            "keeps_gradients": self.keeps_gradients,
         }
 
     @property
@@ -181,7 +184,7 @@ class Nets:
                 )
         except DataError as error:
             raise shapes.or_a_shape(error) from None
-        return net, None if self.rule is None else updates(net, self.rule)
+        return net, None if self.rule is None else updates(net, self.rule, self.keeps_gradients)
 
     def without_lms(self, batch: int | None = None) -> tuple[Net, Tail]:
         """Return the net and its updates as they are without Large Model Support, on a device of unlimited memory."""
@@ -462,20 +465,25 @@ def _assume_workspace(ops: Any, nbytes: int | None) -> None:
     ops.bind("conv_plan", conv_plan)
 
 
-def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
-    """Add a solver's histories to the net; return what makes its update steps, for planning only: they do nothing."""
+def updates(net: Net, rule: Rule, keeps_gradients: bool = False) -> Callable[[], list[HostedStep]]:
+    """Add a solver's histories to the net; return what makes its update steps, for planning only: they do nothing.
+
+    keeps_gradients: they are needed after the updates."""
     histories = Histories(net, rule.slots)
     moving = [p for p in net.graph.learnable if p.lr_mult != 0]
     histories.follow(moving)
-    return lambda: _update_steps(net, histories, moving)
+    return lambda: _update_steps(net, histories, moving, keeps_gradients)
 
 
-def _update_steps(net: Net, histories: Histories, moving: Sequence[Param]) -> list[HostedStep]:
+def _update_steps(net: Net, histories: Histories, moving: Sequence[Param], keeps_gradients: bool) -> list[HostedStep]:
     histories.follow(moving)
+    drops = net.tuning.pack and not keeps_gradients and net.reduction is None
     steps: list[HostedStep] = []
     for p, slots in histories.pieces(moving):
         accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *slots))
-        steps.append(HostedStep(Step(f"update:{net.run_graph.param_name(p)}", accesses), lambda: None))
+        ended = frozenset({p.diff}) if drops else frozenset()
+        step = Step(f"update:{net.run_graph.param_name(p)}", accesses)
+        steps.append(HostedStep(step, lambda: None, last_uses=ended))
     if steps and (net.runtime.keeps_params() or not net.runtime.active):  # then it is one step
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
@@ -515,6 +523,7 @@ def nets_of(
         unused.difference_update(shapes)
         level = request.message.state.level
         nets = make(Parsed(request.message, request.lines, request.file), shapes, level=level, rule=rule)
+        nets.keeps_gradients = param.snapshot_diff or param.debug_info
         nets.build(nets.lms)
         return nets
 

@@ -27,11 +27,13 @@ class HostedStep:
     Args:
         run: run the step, once its buffers are where its accesses need them.
         repeatable: every run queues the same operations with the same scalars, as long as arrays do not move.
+        last_uses: the buffers whose values nobody needs after the step, not even after the program.
     """
 
     step: Step
     run: Callable[[], None]
     repeatable: bool = False
+    last_uses: frozenset[int] = frozenset()
 
 
 AnyStep: TypeAlias = LayerStep | HostedStep
@@ -150,7 +152,7 @@ def sequence(
 
     Args:
         survive: buffers whose values are needed after the program; None: all of them. What the program reads before it
-            writes survives in any case, for the next iteration reads it.
+            writes survives in any case, for the next iteration reads it; `HostedStep.last_uses` never do.
     Raises:
         CaffeError: the error of a step that is refused.
     """
@@ -160,5 +162,6 @@ def sequence(
     first = first_modes(s.step for s in steps)
     read_first = {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
     live_out = first.keys() if survive is None else (first.keys() & survive) | read_first
-    program = Program(name, tuple(s.step for s in steps), frozenset(live_out))
+    ended = {b for s in steps if isinstance(s, HostedStep) for b in s.last_uses}
+    program = Program(name, tuple(s.step for s in steps), frozenset(live_out - ended))
     return Sequenced(program, tuple(steps), survive is None)

@@ -328,7 +328,14 @@ class Updates:
             own = _array(self._net, numbers, (_NUMBERS,), np.float64, row * _NUMBERS)
             self._run_update(param, history, has_gradient, own, lr_mult)
 
-        return HostedStep(Step(name, accesses), run, repeatable=True)
+        ended = frozenset({param.diff}) if self._drops_gradients else frozenset()
+        return HostedStep(Step(name, accesses), run, repeatable=True, last_uses=ended)
+
+    @property
+    def _drops_gradients(self) -> bool:
+        """Return whether nobody needs a gradient after its update: no snapshot, no log, no other rank."""
+        asked = self._param.snapshot_diff or self._param.debug_info
+        return self._net.tuning.pack and not asked and self._net.solver_count == 1
 
     def _run_update(self, param: Param, history: Slots, has_gradient: bool, numbers: AnyArray, lr_mult: float) -> None:
         dtype = self._net.dtype
