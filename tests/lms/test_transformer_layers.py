@@ -130,15 +130,16 @@ def test_lms_changes_no_bit(seed):
     assert device.bytes_in > 0
 
 
-def _half(device, lms=None):
-    parsed = parse_solver(nets.solver_text("transformer"), "transformer.prototxt")
+def _half(device, lms=None, name="transformer"):
+    parsed = parse_solver(nets.solver_text(name), f"{name}.prototxt")
     return solver_class(parsed.message)(parsed.message, device=device, lms=lms, tuning=Tuning(half=True))
 
 
 def test_bfloat16_reaches_all_but_scores_and_indices():
-    values = {v.name: v.half for v in _half(SimDevice(64 << 20)).net.graph.values}
-    wide = {name for name, half in values.items() if not half}
-    assert wide == {"tokens", "targets", "scores", "loss"}
+    for name, more in (("transformer", {"scores"}), ("fused", set())):
+        values = {v.name: v.half for v in _half(SimDevice(64 << 20), name=name).net.graph.values}
+        wide = {name for name, half in values.items() if not half}
+        assert wide == {"tokens", "targets", "loss"} | more
 
 
 def test_indices_are_not_rounded_to_bfloat16(monkeypatch):
@@ -158,18 +159,23 @@ def test_indices_are_not_rounded_to_bfloat16(monkeypatch):
     assert moved.tolist() == [257]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_lms_changes_no_bit_of_bfloat16(seed):
+@pytest.mark.parametrize(
+    "seed, name", [(0, "transformer"), (1, "transformer"), (2, "transformer"), (1, "fused"), (2, "fused")]
+)
+def test_lms_changes_no_bit_of_bfloat16(seed, name, monkeypatch):
+    _chunks_of_five(monkeypatch)
     device = SimDevice(64 << 20, order="random", seed=seed)
     lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed])
-    expected = nets.train(_half(SimDevice(64 << 20)), 3)
-    assert nets.train(_half(device, lms), 3) == expected and device.bytes_in > 0
-    assert expected[0][:2] == pytest.approx(_train()[0][:2], rel=0.01) and expected[0] != _train()[0]
+    expected = nets.train(_half(SimDevice(64 << 20), name=name), 3)
+    assert nets.train(_half(device, lms, name), 3) == expected and device.bytes_in > 0
+    wide = _train(name=name)[0]
+    assert expected[0][:2] == pytest.approx(wide[:2], rel=0.01) and expected[0] != wide
 
 
-def test_gradients_of_bfloat16_are_those_of_float32_but_for_rounding():
+@pytest.mark.parametrize("name", ["transformer", "fused"])
+def test_gradients_of_bfloat16_are_those_of_float32_but_for_rounding(name):
     found = []
-    for solver in (nets.make_solver("transformer", None, None), _half(get_device("cpu"))):
+    for solver in (nets.make_solver(name, None, None), _half(get_device("cpu"), name=name)):
         solver.step(1)
         found.append([b.read_diff().astype(np.float64) for b in solver.net.learnable_params])
     for exact, rounded in zip(*found, strict=True):

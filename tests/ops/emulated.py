@@ -35,6 +35,12 @@ static double __dadd_rn(double a, double b) { return a + b; }
 static float __fsqrt_rn(float a) { return sqrtf(a); }
 static float __int_as_float(int bits) { float f; std::memcpy(&f, &bits, 4); return f; }
 static int __float_as_int(float f) { int bits; std::memcpy(&bits, &f, 4); return bits; }
+static float __uint_as_float(unsigned bits) { float f; std::memcpy(&f, &bits, 4); return f; }
+static unsigned short bfloat16_bits(float f) {  // to nearest, ties to even
+  unsigned bits;
+  std::memcpy(&bits, &f, 4);
+  return std::isnan(f) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
 static double __longlong_as_double(long long bits) { double d; std::memcpy(&d, &bits, 8); return d; }
 
 // Threads of a block take turns: each runs to the next barrier. All must meet the same barriers, or have returned.
@@ -96,6 +102,7 @@ template <typename... P> void launch(void (*kernel)(P...), int grid, int block, 
   }
 }
 """
+_ROUND = 'asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v));'
 _TYPES = {int: ctypes.c_longlong, float: ctypes.c_double}
 
 
@@ -103,8 +110,8 @@ class Kernels:
     """The kernels of some sources, compiled for one type. sources: names of its kernels -> source."""
 
     def __init__(self, folder, dtype, sources: dict[str, str]):
-        ctype = {"float32": "float", "float64": "double"}[np.dtype(dtype).name]
-        text = _LANGUAGE + prelude(np.dtype(dtype).name)
+        ctype = {"float32": "float", "float64": "double", "uint16": "bf16"}[np.dtype(dtype).name]
+        text = _LANGUAGE + prelude(np.dtype(dtype).name).replace(_ROUND, "bits = bfloat16_bits(v);")
         for number, (names, source) in enumerate(sources.items()):
             barriers = int("__sync" in source or "_sync(" in source)
             text += f"namespace source{number} {{\n{source}\n}}\n"

@@ -24,7 +24,11 @@ from pycaffe_lms.ops.records import (
     BatchNorm,
     FusedNormGradients,
     Grid,
+    LinearGradients,
+    LinearLoss,
+    LinearLossInputs,
     LocalResponse,
+    LossRows,
     Moments,
     QueryKeyValue,
     Rectified,
@@ -315,6 +319,35 @@ def test_a_product_with_a_bias_rounds_at_most_twice_on_a_gpu():
     found = widened_copy(cuda.require().asnumpy(y))
     most = 2**-8 * (np.abs(exact) + np.abs(exact + b)) + 1e-5  # half a unit in the last of 8 digits, each time
     assert (np.abs(found - (exact + b)) <= most).all() and (found != half(exact).astype(np.float32)).any()
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_scores_in_chunks_on_a_gpu(transpose):
+    """Beside the CPU's float32 products of the same values, and the same bits twice."""
+    n, classes, width, rows = 70, 333, 48, 32
+    rng, cupy, found = np.random.default_rng(7), cuda.require(), []
+    x, w = half(rng.standard_normal((n, width))), half(0.3 * rng.standard_normal((classes, width)))
+    labels, b = rng.integers(0, classes, n).astype(np.float32), rng.standard_normal(classes).astype(np.float32)
+    if transpose:
+        w = np.ascontiguousarray(w.T)
+    shape = LinearLoss(n, classes, width, transpose, rows, True, int(labels[3]), -1.0)
+    for device, put, get in (("cpu", np.array, np.array), *[("cuda", cupy.array, cupy.asnumpy)] * 2):
+        loss_of = load_ops(device).linear_softmax_loss
+        inputs = LinearLossInputs(put(x), put(labels), put(w), put(b))
+        saved = LossRows(put(np.zeros(n, np.float32)), put(np.zeros(1)))
+        loss, scores = put(np.zeros(1, np.float32)), put(np.zeros(rows * classes * 3 // 2, np.float32))
+        loss_of.forward(inputs, loss, saved, scores, put(np.zeros(n, np.float32)), shape)
+        gradients = LinearGradients(*(put(np.zeros_like(a)) for a in (x, w.astype(np.float32), b)))
+        loss_of.backward(inputs, put(np.array([0.5], np.float32)), gradients, saved, scores, shape)
+        found.append([get(a) for a in (loss, saved.lse, gradients.weight, gradients.bias, gradients.x)])
+    ours, theirs, again = found
+    for a, b in zip(theirs, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for i, (a, b) in enumerate(zip(theirs, ours, strict=True)):
+        a, b = (widened_copy(v) if v.dtype == BFLOAT16 else v for v in (a, b))
+        assert np.linalg.norm(a - b) <= (1e-5 if i < 2 else 1e-2) * np.linalg.norm(b)
 
 
 ATTENTIONS = {  # items, queries, keys, heads, kv_heads, dim, causal, window

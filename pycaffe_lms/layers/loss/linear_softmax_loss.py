@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ...backend.bfloat16 import BFLOAT16
 from ...ops.records import LinearGradients, LinearLoss, LinearLossInputs, LossRows
 from ..base import Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 from .base import VALID, Labels, LossLayer
 
-_CHUNK_BYTES = 64 << 20  # of the scores that exist at once
+_CHUNK_BYTES = 64 << 20  # of the scores that exist at once, as products take them
 
 
 @register_layer("LinearSoftmaxWithLoss")
@@ -30,10 +32,14 @@ class LinearSoftmaxWithLossLayer(LossLayer):
     Backward reads x, the labels, W and b. It computes the scores again, from the logarithm of each position's sum of
     exponentials, which forward saves: a fourth product, where gradients computed in forward would be saved until
     backward, as much memory as x and W.
+    With `-math bf16` and an axis of 2 or more, the products are of bfloat16 values, with sums in float32; scores, their
+    sums of exponentials and the loss are float32.
     Raises: LayerParamError for num_output 0, an axis out of range or weight_by_label_freqs; ShapeError if K is 0 or
     changes after set-up, or the labels do not fit.
     Source: Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models (2024); Hsu et al., Liger Kernel (2024).
     """
+
+    declares = replace(LossLayer.declares, prefers_half=True, full_precision=frozenset({1}))
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.read_normalization(VALID)
@@ -69,14 +75,21 @@ class LinearSoftmaxWithLossLayer(LossLayer):
         self._class_labels = Labels(1, ip.num_output, self.ignore if self.has_ignore else None)
         return [()]
 
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        axis = self.canonical_axis(self.param.inner_product_param.axis, len(bottom_shapes[0]))
+        return axis >= 2 and bool(ops.product_half_plan(self.dtype))
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        ip, n = self.param.inner_product_param, self.positions
-        rows = max(1, min(n, _CHUNK_BYTES // (ip.num_output * self.dtype.itemsize)))
+        ip, n, half = self.param.inner_product_param, self.positions, self.context.half
+        rows = max(1, min(n, _CHUNK_BYTES // (ip.num_output * (BFLOAT16 if half else self.dtype).itemsize)))
         sizes = n, ip.num_output, self.width, ip.transpose, rows
         self.shape = LinearLoss(*sizes, self.has_ignore, self.ignore, self.normalizer(n, 1))
         self.scratch("lse", (n,), lives=self.saved_if_needed)
         self.scratch("norm", (1,), dtype=np.float64, lives=self.saved_if_needed)
-        self.scratch("scores", (rows * ip.num_output,), lives=Lives.CALL)
+        scores = rows * ip.num_output
+        self.scratch("scores", (scores + (scores + 1) // 2 * half,), lives=Lives.CALL)  # half: and slopes, bfloat16
+        if half:
+            self.scratch("weights", self.params[0].shape, dtype=BFLOAT16, lives=Lives.CALL)
         self.scratch("losses", (n,), lives=Lives.CALL, backward=False)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
@@ -96,7 +109,11 @@ class LinearSoftmaxWithLossLayer(LossLayer):
 
     def _inputs(self, io: Pass) -> LinearLossInputs:
         x, label = io.bottom
-        return LinearLossInputs(x, label, io.param[0], io.param[1] if len(self.params) > 1 else None)
+        weight = io.param[0]
+        if "weights" in io.scratch:
+            weight = io.scratch["weights"]
+            io.ops.copy(io.param[0], weight)
+        return LinearLossInputs(x, label, weight, io.param[1] if len(self.params) > 1 else None)
 
     def _rows(self, io: Pass) -> LossRows:
         return LossRows(io.scratch["lse"], io.scratch["norm"])

@@ -17,10 +17,14 @@ from .memory_order import matters
 
 
 def differs(graph: Graph, node: Node, v: int, bottom: int | None = None) -> bool:
-    """Return whether a layer accesses a value in another order or type than it is stored in; bottom: which it is."""
+    """Return whether a layer accesses a value in another order or type than it is stored in.
+
+    bottom: which it is; None: it is a top. Tops of losses are always of the net's type."""
     value, own = graph.values[v], node.layer.declares
     if matters(value.shape) and value.channels_last != node.channels_last:
         return True
+    if bottom is None and own.is_loss:
+        return False
     return value.half != node.half and own.runs_on is Runs.DEVICE and bottom not in own.full_precision
 
 

@@ -3,8 +3,8 @@
 Layers that prefer bfloat16 (convolutions, products over positions) run on it; layers that can run on both types take
 that of most of their bottoms' elements. A table (Embed), whose bottom holds indices, gives bfloat16 where that reaches
 a layer that prefers it through layers that can run on it. A value is stored as bfloat16 if the layer that makes it runs
-on bfloat16. The rest keeps the net's type: parameters, inputs and outputs of the net, losses, what a loss or a layer on
-the host reads, and bottoms without a gradient (labels, indices, regions).
+on bfloat16. The rest keeps the net's type: parameters, inputs and outputs of the net, losses, what a layer on the host
+or a loss reads (unless that prefers bfloat16), and bottoms without a gradient (labels, indices, regions).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .memory_order import stored_alike
 
 def choose(graph: Graph, ops: Ops) -> None:
     """Set `half` of every node and value. To be called after `memory_order.choose`."""
-    pinned, wanted = _pinned(graph), _wanted(graph, ops)
+    pinned, wanted = _pinned(graph, ops), _wanted(graph, ops)
     for node in graph.nodes:
         node.half = _runs_half(graph, node, ops, wanted)
         node.layer.update_context(half=node.half)
@@ -47,6 +47,10 @@ def _can_run_half(graph: Graph, node: Node, ops: Ops) -> bool:
     return node.layer.declares.runs_on is Runs.DEVICE and node.layer.takes_half(bottoms, tops, ops)
 
 
+def _prefers_half(graph: Graph, node: Node, ops: Ops) -> bool:
+    return node.layer.declares.prefers_half and _can_run_half(graph, node, ops)
+
+
 def _is_table(node: Node) -> bool:
     return node.layer.declares.no_backward is None and bool(node.layer.params)
 
@@ -63,15 +67,18 @@ def _wanted(graph: Graph, ops: Ops) -> set[int]:
     return wanted
 
 
-def _pinned(graph: Graph) -> set[int]:
+def _pinned(graph: Graph, ops: Ops) -> set[int]:
     """Return the values that keep the net's type."""
     pinned = {graph.last[name] for name in (*graph.outputs, *graph.inputs)}
     pinned |= {v.id for v in graph.values if v.loss_weight}
     for node in reversed(graph.nodes):
         own = node.layer.declares
+        if own.is_loss:
+            pinned.update(node.tops)
+        wide = own.runs_on is Runs.HOST or (own.is_loss and not _prefers_half(graph, node, ops))
         for i, b in enumerate(node.bottoms):
             blocked = own.no_backward is None or i in own.no_backward | own.full_precision | own.dynamic_shape_bottoms
-            if blocked or own.is_loss or own.runs_on is Runs.HOST:
+            if blocked or wide:
                 pinned.add(b)
         for t, b in stored_alike(graph, node).items():
             if node.tops[t] in pinned:

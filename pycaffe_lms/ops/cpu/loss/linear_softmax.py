@@ -24,7 +24,8 @@ def linear_softmax_loss_forward(
 
     lse (positions) becomes the logarithm of each position's sum of exponentials, losses (positions) the loss of each,
     0 at ignored labels, NaN at a label outside 0..classes-1. norm[0] (float64) becomes max(1, shape.normalizer), or
-    max(1, number of labels not ignored) if that is negative. `scores`: room for rows * classes elements.
+    max(1, number of labels not ignored) if that is negative. `scores`: room for rows * classes elements. Where x and
+    the weights are bfloat16, scores, sums and parameters' gradients are still of the net's type.
     """
     number, counted, wrong = labels_of(inputs.label.reshape(-1), shape.has_ignore, shape.ignore, shape.classes)
     lse, norm = saved
@@ -54,7 +55,8 @@ def linear_softmax_loss_backward(
     """Compute the wanted gradients of x, w and b from dloss and what `linear_softmax_loss_forward` wrote.
 
     The slope of each score is (p - onehot(label)) * dloss / norm[0], 0 at ignored labels, NaN at a label outside
-    0..classes-1. `scores`: room for rows * classes elements. The chunks' sums are added up in order.
+    0..classes-1. `scores`: room for rows * classes elements, half as many more where x is bfloat16: on a GPU slopes are
+    then bfloat16 too. The chunks' sums are added up in order.
     """
     dx, dw, db, add_w, add_b = gradients
     number, counted, wrong = labels_of(inputs.label.reshape(-1), shape.has_ignore, shape.ignore, shape.classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....arrays import AnyArray
+from ....backend.bfloat16 import BFLOAT16
 from ....backend.cuda import launch
 from ...records import LinearGradients, LinearLoss, LinearLossInputs, LossRows
 from ..conv import inner_product
@@ -10,7 +11,7 @@ from ..source import BLOCK_MAX, BLOCK_SUM
 
 __all__ = ["linear_softmax_loss_backward", "linear_softmax_loss_forward"]
 
-# A block of threads for each row of scores (rows, classes).
+# A block of threads for each row of scores (rows, classes). Slopes may be written over them.
 _ROWS = (
     BLOCK_MAX
     + BLOCK_SUM
@@ -32,16 +33,18 @@ extern "C" __global__ void __launch_bounds__(256) row_losses(const T* scores, co
   if (has_ignore && k == (T)ignore) losses[row] = 0;
   else losses[row] = k >= 0 && k < classes ? (T)(level - (A)s[(long long)k]) : (T)nan("");
 }
-extern "C" __global__ void __launch_bounds__(256) row_slopes(T* scores, const T* label, const T* lse, const T* dloss,
-                                                             const double* norm, long long has_ignore,
+extern "C" __global__ void __launch_bounds__(256) row_slopes(const C* scores, T* slopes, const C* label, const C* lse,
+                                                             const C* dloss, const double* norm, long long has_ignore,
                                                              long long ignore, long long classes) {
   const long long row = blockIdx.x;
-  T* s = scores + row * classes;
+  const C* s = scores + row * classes;
   const A level = lse[row], factor = (A)(dloss[0] / norm[0]);
-  const T k = trunc(label[row]);
-  const bool ignored = has_ignore && k == (T)ignore, right = k >= 0 && k < classes;
-  for (long long c = threadIdx.x; c < classes; c += 256)
-    s[c] = ignored ? (T)0 : right ? (T)((exp((A)s[c] - level) - (c == (long long)k ? 1 : 0)) * factor) : (T)nan("");
+  const C k = trunc(label[row]);
+  const bool ignored = has_ignore && k == (C)ignore, right = k >= 0 && k < classes;
+  for (long long c = threadIdx.x; c < classes; c += 256) {
+    const A slope = (exp((A)s[c] - level) - (c == (long long)k ? 1 : 0)) * factor;
+    slopes[row * classes + c] = (T)(ignored ? (C)0 : right ? (C)slope : (C)nan(""));
+  }
 }
 extern "C" __global__ void __launch_bounds__(256) total(const T* losses, const T* label, T* loss, double* norm,
                                                         double normalizer, long long has_ignore, long long ignore,
@@ -95,19 +98,22 @@ def linear_softmax_loss_backward(
         if gradient is not None and not add and not shape.positions:
             gradient.fill(0)
     (lse, norm), flat, ignored = saved, inputs.label.reshape(-1), (int(shape.has_ignore), shape.ignore)
+    slopes = scores  # but products of bfloat16 take it alone: then behind the scores, where `scores` has room
+    if inputs.x.dtype == BFLOAT16:
+        slopes = scores[shape.rows * shape.classes :].view(BFLOAT16)
     for first, end in shape.chunks():
         _scores(inputs, scores, shape, first, end)
-        rows = scores, flat[first:end], lse[first:end], dloss, norm
-        launch(_ROWS, "row_slopes", lse.dtype, 0, *rows, *ignored, shape.classes, block=256, grid=end - first)
+        rows = scores, slopes, flat[first:end], lse[first:end], dloss, norm
+        launch(_ROWS, "row_slopes", slopes.dtype, 0, *rows, *ignored, shape.classes, block=256, grid=end - first)
         size = end - first, shape.classes, shape.width, shape.transpose
         if dx is not None:
             out = dx.reshape(-1)[first * shape.width :]
-            inner_product.inner_product_backward_data(scores, inputs.weight, out, *size)
+            inner_product.inner_product_backward_data(slopes, inputs.weight, out, *size)
         if dw is not None:
             chunk = inputs.x.reshape(-1)[first * shape.width :]
-            inner_product.inner_product_backward_weight(chunk, scores, dw, *size, add_w or first > 0)
+            inner_product.inner_product_backward_weight(chunk, slopes, dw, *size, add_w or first > 0)
         if db is not None:
-            inner_product.inner_product_backward_bias(scores, db, *size[:2], add_b or first > 0)
+            inner_product.inner_product_backward_bias(slopes, db, *size[:2], add_b or first > 0)
 
 
 def _scores(inputs: LinearLossInputs, scores: AnyArray, shape: LinearLoss, first: int, end: int) -> None:
