@@ -49,8 +49,11 @@ NETS = {
 }
 
 
-def net_of(size: Size, batch: int, length: int):
-    """The net as a NetParameter; its tokens and labels stay what somebody writes into them."""
+def net_of(size: Size, batch: int, length: int, chunks: bool = False):
+    """The net as a NetParameter; its tokens and labels stay what somebody writes into them.
+
+    chunks: the loss makes the scores of some positions at a time; the function is the same.
+    """
     from pycaffe_lms import NetSpec
     from pycaffe_lms import layers as L
 
@@ -74,8 +77,13 @@ def net_of(size: Size, batch: int, length: int):
         gated = L.GatedUnit(product(normed, size.hidden), product(normed, size.hidden))
         x = L.Eltwise(x, product(gated, size.width))
         n[f"block{i}"] = x
-    n.scores = product(L.RMSNorm(x), size.words)
-    n.loss = L.SoftmaxWithLoss(n.scores, n.targets, softmax_param={"axis": 2})
+    n.last = L.RMSNorm(x)
+    if chunks:
+        scores = {"num_output": size.words, "axis": 2, "bias_term": False, "weight_filler": fill}
+        n.loss = L.LinearSoftmaxWithLoss(n.last, n.targets, inner_product_param=scores)
+    else:
+        n.scores = product(n.last, size.words)
+        n.loss = L.SoftmaxWithLoss(n.scores, n.targets, softmax_param={"axis": 2})
     return n.to_proto()
 
 
@@ -89,7 +97,7 @@ def ours(size: Size, args) -> dict:
 
     param = caffe_pb2.SolverParameter(type="AdamW", base_lr=1e-4, lr_policy="fixed", max_iter=10**6, random_seed=1)
     param.weight_decay, param.snapshot_after_train = 0.1, False
-    param.net_param.CopyFrom(net_of(size, args.batch[0], args.length))
+    param.net_param.CopyFrom(net_of(size, args.batch[0], args.length, args.loss == "chunks"))
     device, begun = get_device(args.backend), time.perf_counter()
     budget = parse_size(args.budget, "--budget") if args.modes[0] == "auto" else None
     lms = LMSConfig(auto=True, budget=budget) if args.modes[0] == "auto" else LMSConfig()
@@ -218,9 +226,12 @@ def apart(args, batch: int, mode: str) -> dict:
     """Run one mode in a process of its own."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", "--net", args.net, "--batch", str(batch)]
     command += ["--modes", mode, "--budget", args.budget, "--backend", args.backend, "--math", args.math]
+    command += ["--loss", args.loss]
     for name in ("length", "iterations", "warmup"):
         command += [f"--{name}", str(getattr(args, name))]
     result = {"net": args.net, "batch": batch, "length": args.length, "mode": mode, "math": args.math}
+    if not mode.startswith("torch:"):
+        result["loss"] = args.loss
     result["budget"] = args.budget if mode == "auto" else None
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -250,6 +261,9 @@ def main(argv=None) -> int:
     p.add_argument("--modes", nargs="+", default=["memory"])
     p.add_argument("--budget", default="8GB", help="of device memory, for auto")
     p.add_argument("--math", default="bf16", choices=("tf32", "bf16"), help="ours")
+    p.add_argument(
+        "--loss", default="chunks", choices=("chunks", "whole"), help="ours: scores in chunks, or all at once"
+    )
     p.add_argument("--iterations", type=int, default=5)
     p.add_argument("--warmup", type=int, default=6, help="steps before; -lms auto plans again in the first few")
     p.add_argument("--backend", default="cuda", choices=("cuda", "cpu"))
