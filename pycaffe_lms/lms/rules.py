@@ -22,6 +22,7 @@ class Rules:
             of each segment are checkpoints, preferably kept or copied: see `remat/candidates.py`.
         surplus_weight: weight of bytes freed beyond the shortfall; no unit.
         displacement: count the copies of gradients that rematerializing a large value displaces: see `remat/cost.py`.
+        memory_share: share of the memory that the pass may fill; the rest is for copies that begin early.
     """
 
     copies: bool = True
@@ -30,6 +31,7 @@ class Rules:
     checkpoint_density: float = 0.0
     surplus_weight: float = 1.0
     displacement: bool = True
+    memory_share: float = 1.0
 
     def __str__(self) -> str:
         """Return what the rules allow, as the log and reports have it."""
@@ -40,6 +42,8 @@ class Rules:
 
 SWAP = (Rules(remats=False),)  # copies only
 AUTO = (
+    Rules(copies=False, checkpoint_density=8.0, surplus_weight=0.3, memory_share=0.85),
+    Rules(copies=False, checkpoint_density=20.0, surplus_weight=0.3, memory_share=0.85),
     Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.3),
     Rules(checkpoint_density=2.75, surplus_weight=0.0, displacement=False),
     Rules(linked_weight=0.1, surplus_weight=0.3),
@@ -50,6 +54,7 @@ AUTO = (
     Rules(linked_weight=0.1, checkpoint_density=2.75),
     Rules(copies=False, checkpoint_density=3.5),
     Rules(copies=False, linked_weight=0.3, checkpoint_density=4.5, surplus_weight=0.0),
+    Rules(checkpoint_density=2.75, surplus_weight=0.0, memory_share=0.85),
     Rules(remats=False),
 )
 
@@ -93,7 +98,7 @@ class SearchBudget:
     """
 
     auto: tuple[Rules, ...] = AUTO
-    work: int = 3_000_000
+    work: int = 6_000_000
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95

@@ -164,6 +164,7 @@ class EvictionPass:
             if x.uses and x.uses[0][1] is not Mode.OVERWRITE:
                 self._put(b, _ON_HOST)
                 x.clean = True
+                self.links.book(None, x.seconds_in, 0.0, 0.0, self.times[x.uses[0][0]])
 
     # -- the future ------------------------------------------------------------------------------------------------
     def next_read(self, b: int) -> int:

@@ -145,7 +145,7 @@ class _Problem:
 def _with_rules(problem: _Problem, rules: Rules, below: float) -> tuple[Plan | None, int]:
     """Return (plan, eviction passes); the plan is None where these rules give none faster than `below` seconds."""
     limit, costs, search, sizes = problem.limit, problem.costs, problem.search, problem.remat_cost.sizes
-    memory = sum(sizes.values()) if limit is None else limit
+    memory = sum(sizes.values()) if limit is None else int(limit * rules.memory_share)
     checkpoints = problem.checkpointing.checkpoints(
         round(rules.checkpoint_density * len(problem.can.valid_until) / 100)
     )
