@@ -12,7 +12,7 @@ import pytest
 
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets
-from pycaffe_lms.formats.prototxt.parser import read_net
+from pycaffe_lms.formats.prototxt.parser import Lines, Parsed, read_net
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.program import Mode
@@ -65,6 +65,14 @@ def test_numbers_of_lms_are_those_of_the_code(said):
 def test_fp16_loses_digits_where_the_page_says():
     assert log2(6e-5) == pytest.approx(log2(np.finfo(np.float16).tiny), abs=0.1) and "Values below 6e-5" in LMS
     assert float(np.float16(3.1e-8)) > 0 == float(np.float16(2.9e-8)) and "below 3e-8 none" in LMS
+
+
+def test_a_transformer_in_memory_is_predicted_within_a_tenth(tool):
+    """Of 269 ms, measured on an H200 (docs/speed.md) with the scores as a whole."""
+    transformer = tool("transformer")
+    net = Parsed(transformer.net_of(transformer.NETS["1.3b"], 8, 2048), Lines(), None)
+    more = {"level": 0, "stages": (), "rule": RULES["AdamW"], "lms": LMSConfig(), "workspace": None, "half": True}
+    assert Nets(net, (), machine=MACHINES["h200"], **more).in_core().seconds == pytest.approx(0.269, rel=0.1)
 
 
 def _kept(model: str, shape: str, masks: bool) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from ...backend.bfloat16 import BFLOAT16
 from ...ops.records import LinearGradients, LinearLoss, LinearLossInputs, LossRows
 from ..base import Lives, Needs, Ops, Pass, Shapes, count
+from ..conv.inner_product import HALF_EFFORT
 from ..registry import register_layer
 from .base import VALID, Labels, LossLayer
 
@@ -101,7 +102,8 @@ class LinearSoftmaxWithLossLayer(LossLayer):
         return 2 * self.positions * self.shape.classes * self.width
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
-        return 1.0, 1.0 if forward or again else 1.5  # the scores, and two gradients
+        products = HALF_EFFORT if self.context.half else 1.0
+        return 1.0, products if forward or again else 1.5 * products  # the scores, and two gradients
 
     def forward(self, io: Pass) -> None:
         scratch = self._rows(io), io.scratch["scores"], io.scratch["losses"]
