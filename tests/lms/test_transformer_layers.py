@@ -111,7 +111,7 @@ def test_lms_changes_no_bit_of_a_clipped_update(seed, caplog):
     device = SimDevice(64 << 20, order="random", seed=seed)
     lms = LMSConfig(threshold_kb=0.25, ahead=(0, 1, 32)[seed])
     with caplog.at_level("INFO"):
-        clipped = _train(device, lms, clip_gradients=0.05)
+        clipped = _train(device, lms, clip_gradients=0.05, display=1)
     assert sum("Gradient clipping" in r.getMessage() for r in caplog.records) == 3
     assert clipped == _train(clip_gradients=0.05) != _train()
 

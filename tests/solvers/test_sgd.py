@@ -150,6 +150,19 @@ def test_clipping_is_logged(monkeypatch, caplog):
     assert told == expected
 
 
+@pytest.mark.parametrize("display, expected", [(0, [0]), (3, [0, 3, 6]), (1, range(7))])
+def test_clipping_is_logged_once_for_each_display(display, expected, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "pycaffe_lms")
+    solver = make(NET, dtype="float64", base_lr=RATE, clip_gradients=1e-3, display=display)
+    Feed(monkeypatch, solver)
+    found = []
+    for k in range(7):
+        caplog.clear()
+        solver.step(1)
+        found += [k] * sum(m.startswith("Gradient clipping") for m in messages(caplog))
+    assert found == list(expected)
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("clip", [-1, 0.001])
 def test_a_parameter_without_a_gradient_path_still_decays(clip, place):

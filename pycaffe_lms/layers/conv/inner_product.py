@@ -9,7 +9,6 @@ from ...backend.bfloat16 import BFLOAT16
 from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
-
 HALF_EFFORT = 0.74  # of a large bfloat16 product, beside a convolution: 693 to 510 TFLOP/s on an H200
 
 

@@ -67,6 +67,7 @@ class Updates:
     ):
         self._net, self._rule, self._param, self._callbacks = net, rule, param, callbacks
         self._virtual, self._shares = virtual, shares
+        self._said_clipping: int | None = None  # in which stretch of `display` iterations it was logged last
         self._together: dict[bool, UpdateAll] = {}  # by whether the update is a program of its own
         reached = self._gradients_that_backward_writes()
         pieces = net.arrangement.pieces
@@ -255,7 +256,7 @@ class Updates:
         clip_scale = 1.0
         if self._norms:
             self._run_apart("norms")
-            clip_scale = self._clip() if self._clips else 1.0
+            clip_scale = self._clip(iteration) if self._clips else 1.0
         numbers = self.set_numbers(rate, iteration, clip_scale)
         if self._local:
             self._set_local_numbers(rate, numbers)
@@ -264,13 +265,16 @@ class Updates:
     def _run_apart(self, key: str) -> None:
         self._net.memory.run(key, self._programs_apart()[key])
 
-    def _clip(self) -> float:
-        """Return by what gradients are multiplied."""
+    def _clip(self, iteration: int) -> float:
+        """Return by what gradients are multiplied; log the first time of every `display` iterations."""
         norm = math.sqrt(float(self._norms_found()[0].sum()))
         limit: float = self._param.clip_gradients
         if not norm > limit:
             return 1.0
-        _log.info(
+        display = iteration // self._param.display if self._param.display else 0
+        said, self._said_clipping = self._said_clipping == display, display
+        _log.log(
+            logging.DEBUG if said else logging.INFO,
             "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
             number(norm),
             number(limit),
