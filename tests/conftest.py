@@ -18,7 +18,7 @@ import pytest  # noqa: E402
 
 from pycaffe_lms.ops.cpu.onednn import library  # noqa: E402
 
-from . import seeds  # noqa: E402
+from . import sampling, seeds  # noqa: E402
 
 os.environ[library.VARIABLE] = "off"  # for the processes that tests start, too
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest runs in the background; tests interrupt what they start
@@ -54,6 +54,11 @@ def pytest_collection(session):
     yield
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before thorough tests are left out
+def pytest_collection_modifyitems(items):
+    sampling.leave_the_rest(items)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,10 +4,85 @@ tools/mutants.py says what a sample finds: run it with the sample, then with `-m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
+
+SAMPLED = {
+    "lms/test_equality.py": 2,
+    "lms/test_memory_owners.py": 2,
+    "lms/test_parts_combined.py": 2,
+    "lms/test_planfile_edits.py": 2,
+    "lms/test_remat.py": 2,
+    "lms/test_split.py": 2,
+    "lms/test_split_backward.py": 2,
+    "lms/test_split_layers.py": 3,
+    "layers/test_multibox_loss.py": 2,
+    "models/test_figures.py": 2,
+    "models/test_lms.py": 3,
+    "models/test_runs.py": 2,
+    "models/test_sizes.py": 2,
+    "net/test_branch_stream.py": 3,
+    "net/test_buffer_views.py": 4,
+    "net/test_gradient_versions.py": 3,
+    "net/test_long_nets.py": 2,
+    "net/test_masks.py": 2,
+    "net/test_rearranged.py": 3,
+    "net/test_replay.py": 3,
+    "net/test_replay_by_hand.py": 3,
+    "net/test_replay_lms.py": 3,
+    "net/test_split_backward.py": 3,
+    "onnx_export/test_models.py": 3,
+    "ops/test_bits.py": 3,
+    "ops/test_depthwise_kernels.py": 3,
+    "ops/test_detection_kernels.py": 2,
+    "ops/test_few_channels.py": 2,
+    "ops/test_winograd.py": 3,
+    "parallel/test_launch.py": 2,
+    "parallel/test_mpi_train.py": 3,
+    "parallel/test_records.py": 3,
+    "parallel/test_sync_batch_norm.py": 3,
+    "parallel/test_virtual_ranks.py": 2,
+    "real/test_material.py": 2,
+    "solvers/test_debug.py": 3,
+    "solvers/test_param_orders.py": 3,
+    "solvers/test_signals.py": 3,
+    "solvers/test_snapshots_behind.py": 3,
+    "solvers/test_snapshots_leaving.py": 4,
+    "solvers/test_states.py": 3,
+    "test_net_spec_types.py": 4,
+    "tools/test_fuzz.py": 2,
+}
+"""Of each parametrised test of these files, the first and each n-th case run by default; the others are thorough."""
+
+LONG = (
+    "lms/test_search.py::test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_first",
+    "models/test_figures.py::test_in_core_is_what_training_without_lms_takes",
+    "models/test_models_current.py::test_check_names_what_changed_and_writes_nothing",
+    "net/test_concurrent.py::test_two_processes",
+    "net/test_replay_lms.py::test_random_orders",
+    "test_architecture.py::test_sizes_may_be_off_by_a_tenth_and_nothing_else",
+    "test_layer_docs.py::test_check_writes_nothing",
+    "test_search_path.py::test_both_commands_import_the_same",
+    "tools/test_scaling.py::test_a_small_run",
+    "tutorials/test_learning_lenet.py::test_it_learns",
+)
+"""Tests that are thorough in all their cases."""
+
+
+def leave_the_rest(items: Sequence[pytest.Item]) -> None:
+    """Mark as thorough what `SAMPLED` and `LONG` leave out. Cases that need a GPU are not counted, and all stay."""
+    counted: Counter[str] = Counter()
+    for item in items:
+        test = item.nodeid.partition("[")[0].removeprefix("tests/")
+        every = 0 if test in LONG else SAMPLED.get(test.partition("::")[0], 1)
+        if item.get_closest_marker("thorough") or item.get_closest_marker("gpu"):
+            continue
+        if every == 0 or counted[test] % every:
+            item.add_marker(pytest.mark.thorough)
+        counted[test] += 1
 
 
 def sample(name: str, cases: Sequence, few: int, also: Collection = ()) -> pytest.MarkDecorator:

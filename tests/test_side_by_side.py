@@ -105,6 +105,43 @@ def test_a_sample_and_its_rest_are_everything_once():
     assert sampling.sample("x", range(9), 2, also=(4, 7)).args[1][0].values[0] == (0, 4, 7)
 
 
+class Item:
+    def __init__(self, nodeid: str, *marks: str):
+        self.nodeid, self.marks = nodeid, list(marks)
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+    def add_marker(self, mark):
+        self.marks.append(mark.name)
+
+
+def test_of_long_files_some_cases_run():
+    file, every = next((f, n) for f, n in sampling.SAMPLED.items() if n == 3)
+    cases = [Item(f"tests/{file}::test_a[{k}]") for k in range(7)]
+    others = [Item(f"tests/{file}::test_b"), Item(f"tests/{sampling.LONG[0]}"), Item("tests/test_it.py::test_a[1]")]
+    on_gpu = [Item(f"tests/{file}::test_a[gpu{k}]", "gpu") for k in range(4)]
+    sampling.leave_the_rest([on_gpu[0], *cases[:2], *on_gpu[1:], *cases[2:], *others])
+    assert [k for k, item in enumerate(cases) if "thorough" not in item.marks] == [0, 3, 6]
+    assert [item.marks for item in others] == [[], ["thorough"], []] and all(i.marks == ["gpu"] for i in on_gpu)
+
+
+def test_files_that_are_sampled_are_there():
+    tests = Path(sampling.__file__).parent
+    assert all((tests / file).exists() and n > 1 for file, n in sampling.SAMPLED.items())
+    for test in sampling.LONG:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (tests / file).read_text(), test
+
+
+def test_of_each_type_some_cases_run():
+    cases = [(f"{k}", Item(f"{k}")) for k in range(9)]
+    for k, (_, case) in enumerate(cases):
+        case.type = "AB"[k > 4]
+    chosen = [p.id for p in sampling.of_each_type(cases, every=4) if not p.marks]
+    assert chosen == ["0", "4", "5", "8"]
+
+
 def test_mutants_change_code_that_is_there():
     sys.path.insert(0, str(TOOLS))
     try:
