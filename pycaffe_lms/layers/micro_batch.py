@@ -22,18 +22,18 @@ from .shape.split import SplitLayer
 _L = TypeVar("_L", bound=Layer)
 
 
-def part_of(layer: Layer, number: int, parts: int, first_element: int) -> Layer:
+def part_of(layer: Layer, number: int, parts: int, first_draw: int) -> Layer:
     """Return part `number` (from 0) of a layer that `splits_over_batch`. After the layer's `setup`, before `declare`.
 
     The part has the layer's settings, but its own scratch. A random layer's parts draw the numbers that the whole layer
     would draw, and count its forwards.
 
     Args:
-        first_element: where the part's top 0 begins in the layer's; for a random layer a multiple of LANES.
+        first_draw: of a random layer: how many random numbers the parts before draw, a multiple of LANES.
     """
     part = _copy_of(layer, f"{layer.name} [{number + 1}/{parts}]")
     if isinstance(part, RandomLayer) and isinstance(layer, RandomLayer):
-        part.whole, part.first_block = layer, first_element // LANES
+        part.whole, part.first_block = layer, first_draw // LANES
     return part
 
 

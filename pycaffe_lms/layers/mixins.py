@@ -34,6 +34,10 @@ class RandomLayer(Layer):
         """Return whether the layer draws random numbers at all. After `setup`."""
         return True
 
+    def draws_per_item(self, top_shape: Shape) -> int:
+        """Return how many random numbers an item of the batch takes. Default: one for each value of top 0."""
+        return count(top_shape, 1)
+
     def next_key(self) -> dict[str, Sequence[int]]:
         """Return the key of the next forward, which all parts of a layer share: the first part counts it."""
         owner = self.whole or self

@@ -29,6 +29,13 @@ def clip(site: Site) -> str:
     return site.op("Max", site.op("Min", site.x, high), low)  # ends in the wrong order: all `min`, as in Caffe
 
 
+@converts("DropPath", family=_FAMILY, ops="Identity", note="nothing at all where it is in place")
+def drop_path(site: Site) -> str:
+    if site.layer.drops:
+        site.refuse("has phase TRAIN, in which it is random", "remove `phase: TRAIN`")
+    return site.affine(site.x, 1, 0)
+
+
 @converts("Dropout", family=_FAMILY, ops="Identity Mul", note="nothing at all where it is in place")
 def dropout(site: Site) -> str:
     if site.layer.phase == 0:

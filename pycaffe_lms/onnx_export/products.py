@@ -121,13 +121,19 @@ def matmul(site: Site) -> str:
 @converts(
     "Attention",
     family="common",
-    ops="Attention Reshape Transpose MatMul Mul Where Softmax",
-    note="one operator since 23, unless a query sees no key",
+    ops="Attention Split Reshape Transpose MatMul Mul Where Softmax",
+    note="one operator since 23, unless a query sees no key; a packed bottom is split",
     precision=Precision.SINGLE,
 )
 def attention(site: Site) -> str:
     layer, options = site.layer, site.param.attention_param
-    (_, queries, _), (_, keys, _) = site.bottom_shapes[:2]
+    if layer.random:
+        site.refuse("has phase TRAIN, in which it drops weights at random", "remove `phase: TRAIN`")
+    queries, keys = site.bottom_shapes[0][1], site.bottom_shapes[-1][1]
+    bottoms = list(site.bottoms)
+    if layer.packed:
+        sizes = [heads * layer.dim for heads in (layer.heads, layer.kv_heads, layer.kv_heads)]
+        bottoms = site.split(site.x, sizes, 2)
     distance = np.arange(queries)[:, None] - np.arange(keys)
     seen = (distance >= 0) | (not options.causal)
     if options.window:
@@ -137,10 +143,10 @@ def attention(site: Site) -> str:
         mask = [site.const(seen, np.bool_)] if options.window else []
         causal = int(options.causal and not options.window)
         heads = {"q_num_heads": layer.heads, "kv_num_heads": layer.kv_heads}
-        return site.op("Attention", *site.bottoms, *mask, scale=layer.scale, is_causal=causal, **heads)
+        return site.op("Attention", *bottoms, *mask, scale=layer.scale, is_causal=causal, **heads)
     group = layer.heads // layer.kv_heads
-    q = _by_head(site, 0, queries, group)
-    k, v = (_by_head(site, i, keys, 1) for i in (1, 2))
+    q = _by_head(site, bottoms[0], queries, group)
+    k, v = (_by_head(site, bottom, keys, 1) for bottom in bottoms[1:])
     ndim = 4 if group == 1 else 5
     turned = site.op("Transpose", k, perm=[*range(ndim - 2), ndim - 1, ndim - 2])
     scores = site.affine(site.op("MatMul", q, turned), layer.scale, 0)
@@ -153,13 +159,13 @@ def attention(site: Site) -> str:
     return site.reshape(y, (0, 0, layer.heads * layer.dim))
 
 
-def _by_head(site: Site, bottom: int, positions: int, group: int) -> str:
-    """Return a bottom (N, positions, values) as (N, heads, positions, dim), heads as (kv_heads, group) where queries
+def _by_head(site: Site, x: str, positions: int, group: int) -> str:
+    """Return x (N, positions, values) as (N, heads, positions, dim), heads as (kv_heads, group) where queries
     share keys."""
     layer = site.layer
     heads = (layer.kv_heads,) if layer.heads == layer.kv_heads else (layer.kv_heads, group)
     axes = len(heads)
-    split = site.reshape(site.bottoms[bottom], (0, positions, *heads, layer.dim))
+    split = site.reshape(x, (0, positions, *heads, layer.dim))
     return site.op("Transpose", split, perm=[0, *range(2, 2 + axes), 1, 2 + axes])
 
 

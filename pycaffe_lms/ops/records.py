@@ -111,7 +111,7 @@ class RowMoments(NamedTuple):
 
 class QueryKeyValue(NamedTuple):
     """Queries (items, queries, heads * dim), keys and values (items, keys, kv_heads * dim); or their gradients, each of
-    which may be None."""
+    which may be None. Where the shape is `packed`, the one array of all three is `query`, and the others are None."""
 
     query: AnyArray | None
     key: AnyArray | None
@@ -122,7 +122,8 @@ class AttentionShape(NamedTuple):
     """Describe an attention: its sizes, the factor of products, and which positions see which.
 
     Head h reads the keys and values of head h // (heads // kv_heads). `window` 0: there is none. Queries are worked on
-    `rows` at a time.
+    `rows` at a time. packed: queries, keys and values are parts, in this order, of the rows of one array. dropout: a
+    share of the weights becomes 0, the others are divided by 1 - dropout.
     """
 
     items: int
@@ -135,6 +136,22 @@ class AttentionShape(NamedTuple):
     causal: bool
     window: int
     rows: int
+    packed: bool = False
+    dropout: float = 0.0
+
+    @property
+    def row(self) -> tuple[int, int]:
+        """Return the values from one query to the next in memory, and from one key to the next."""
+        wide, narrow = self.heads * self.dim, self.kv_heads * self.dim
+        return (wide + 2 * narrow,) * 2 if self.packed else (wide, narrow)
+
+    def parts(self, arrays: QueryKeyValue) -> QueryKeyValue:
+        """Return three arrays: those given, or views of the parts of a packed array."""
+        array = arrays.query
+        if not self.packed or array is None:
+            return arrays
+        wide, narrow = self.heads * self.dim, self.kv_heads * self.dim
+        return QueryKeyValue(array[..., :wide], array[..., wide : wide + narrow], array[..., wide + narrow :])
 
     def blocks(self) -> list[tuple[int, int, int, int]]:
         """Return (first query, end, first key, end) of blocks of queries and the keys that one of them sees."""

@@ -113,6 +113,7 @@ class LayerTypes:
         causal: bool = False,
         window: Int = 0,
         scale: Float = ...,
+        dropout_ratio: Float = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -775,6 +776,25 @@ class LayerTypes:
         detection_output_param: Fields | pb.DetectionOutputParameter = ...,
     ) -> Made:
         r"""Detections, image by image: rows of (image, class, score, xmin, ymin, xmax, ymax), in fractions of the picture; not cut to it."""
+    def DropPath(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        dropout_ratio: Float = 0.1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        drop_path_param: Fields | pb.DropPathParameter = ...,
+    ) -> Made:
+        r"""TRAIN: an item of the batch becomes zeros with probability r (drop_path_param.dropout_ratio, default 0.1), else y = x / (1 - r), drawn for each item in each forward. TEST: y = x."""
     def Dropout(
         self,
         *bottoms: Top,
@@ -2776,6 +2796,7 @@ class ParameterTypes:
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
     Distortion: type[pb.DistortionParameter]
+    DropPath: type[pb.DropPathParameter]
     Dropout: type[pb.DropoutParameter]
     DummyData: type[pb.DummyDataParameter]
     ELU: type[pb.ELUParameter]

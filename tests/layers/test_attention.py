@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pycaffe_lms.errors import LayerParamError, ShapeError
-from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
+from pycaffe_lms.layers.base import TEST, Needs
 from pycaffe_lms.layers.conv import attention
+from pycaffe_lms.ops.cpu.activation.dropout import philox
 
 from .cases import Case
 from .harness import LayerBench, check_gradient
@@ -20,6 +23,11 @@ def _attention(fields, queries, keys, heads=1, kv_heads=0, dim=4, items=2):
     return Case("Attention", text, ((items, queries, wide), (items, keys, narrow), (items, keys, narrow)))
 
 
+def _packed(fields, positions, heads=1, kv_heads=0, dim=4, items=2):
+    text = f"attention_param {{ heads: {heads} kv_heads: {kv_heads} {fields} }}"
+    return Case("Attention", text, ((items, positions, (heads + 2 * (kv_heads or heads)) * dim),))
+
+
 CASES: list[Case] = [
     _attention("", 5, 5),
     _attention("", 3, 6, heads=2, dim=3),
@@ -30,8 +38,24 @@ CASES: list[Case] = [
     _attention("", 3, 3, items=0),
     _attention("causal: true", 40, 40, heads=4, kv_heads=2, dim=8),
     _attention("", 3, 300, heads=2),  # rows longer than a block of threads
+    _packed("", 5),
+    _packed("causal: true window: 2", 6, heads=4, kv_heads=2, dim=2),
+    _packed("", 3, items=0),
+    _attention("dropout_ratio: 0.3", 5, 3, heads=2),
+    _attention("causal: true window: 3 dropout_ratio: 0.5", 5, 5, heads=4, kv_heads=2, dim=2, items=4),
+    _packed("causal: true dropout_ratio: 0.25", 7, heads=2, dim=2),
+    _attention("dropout_ratio: 0.5", 3, 300, heads=2, items=0),
 ]
-SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 200 and c.shapes[1][1] < 10]
+PLAIN = [c for c in CASES if "dropout" not in c.text]
+DROPPING = [c for c in CASES if "dropout" in c.text and c.shapes[0][0]]
+SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 200 and c.shapes[-1][1] < 10]
+
+
+def parts(shape, bottoms):
+    """Queries, keys and values."""
+    if len(bottoms) == 3:
+        return bottoms
+    return np.split(bottoms[0], [shape.heads * shape.dim, (shape.heads + shape.kv_heads) * shape.dim], axis=2)
 
 
 def reference(case, bench, bottoms):
@@ -42,12 +66,12 @@ def reference(case, bench, bottoms):
         at = np.arange(shape.queries)[:, None] - np.arange(shape.keys)
         mask = at < shape.window
     attributes = {"q_num_heads": shape.heads, "kv_num_heads": shape.kv_heads, "scale": shape.scale}
-    inputs = [*bottoms, *([mask] if mask is not None else [])]
+    inputs = [*parts(shape, bottoms), *([mask] if mask is not None else [])]
     return onnx_operator("Attention", inputs, 1, is_causal=int(shape.causal), **attributes)[0]
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 2e-7)], ids=["f32", "f64"])
-@pytest.mark.parametrize("case", [c for c in CASES if c.shapes[0][0]], ids=str)
+@pytest.mark.parametrize("case", [c for c in PLAIN if c.shapes[0][0]], ids=str)
 def test_is_onnx_s_operator(case, dtype, tolerance):
     """Its factor is a number of single precision."""
     bench, bottoms = case.bench(dtype), case.make_bottoms(np.random.default_rng(1))
@@ -58,20 +82,83 @@ def test_is_onnx_s_operator(case, dtype, tolerance):
 
 @pytest.mark.parametrize("case", SMALL, ids=str)
 def test_gradient(case):
-    check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)))
+    def refill(bench):
+        if bench.layer.random:
+            bench.layer.set_state({"seed": 77, "draws": 5})
+
+    check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)), refill=refill)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.shapes[0][0]], ids=str)
 def test_blocks_of_queries_give_the_same(case, monkeypatch):
     """Three queries at a time, of which the last may be fewer."""
     whole, bottoms = case.bench(), case.make_bottoms(np.random.default_rng(3))
-    monkeypatch.setattr(attention, "_BLOCK_BYTES", 3 * whole.layer.heads * case.shapes[1][1] * 8)
+    monkeypatch.setattr(attention, "_BLOCK_BYTES", 3 * whole.layer.heads * case.shapes[-1][1] * 8)
     parts = case.bench()
     assert whole.layer.shape.rows == case.shapes[0][1] and parts.layer.shape.rows == min(3, case.shapes[0][1])
-    dy = np.random.default_rng(4).normal(size=case.shapes[0])
+    dy = np.random.default_rng(4).normal(size=whole.top_shapes[0])
     found = [[*bench.forward(bottoms), *bench.backward([dy])[0]] for bench in (whole, parts)]
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+def by_loops(case, shape, bottoms, seed, draw):
+    """The definition, a weight at a time; which of them are dropped by the generator's words."""
+    q, k, v = (np.asarray(x).reshape(*x.shape[:2], -1, shape.dim) for x in parts(shape, bottoms))
+    y = np.zeros(q.shape)
+    for n, h, i in np.ndindex(shape.items, shape.heads, shape.queries):
+        kv = h // (shape.heads // shape.kv_heads)
+        seen = [
+            j for j in range(shape.keys) if not shape.causal or (j <= i and (not shape.window or j > i - shape.window))
+        ]
+        weights = np.exp([shape.scale * q[n, i, h] @ k[n, j, kv] for j in seen])
+        for j, weight in zip(seen, weights / weights.sum(), strict=True):
+            at = ((n * shape.heads + h) * shape.queries + i) * shape.keys + j
+            words = philox([np.array([c], np.uint64) for c in (at // 4, 0, draw & 0xFFFFFFFF, draw >> 32)], seed)
+            if int(words[at % 4][0]) >= shape.dropout * 2**32:
+                y[n, i, h] += weight / (1 - shape.dropout) * v[n, j, kv]
+    return y.reshape(*y.shape[:2], -1)
+
+
+@pytest.mark.parametrize("case", DROPPING, ids=str)
+def test_dropout_is_the_definition(case):
+    bench, bottoms = case.bench(), case.make_bottoms(np.random.default_rng(1))
+    bench.layer.set_state({"seed": 2**40 + 7, "draws": 2**32 + 3})
+    (y,) = bench.forward(bottoms)
+    expected = by_loops(case, bench.layer.shape, bottoms, 2**40 + 7, 2**32 + 3)
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-14)
+    assert bench.layer.state() == {"seed": 2**40 + 7, "draws": 2**32 + 4}
+    assert not np.allclose(bench.forward(bottoms)[0], y)
+
+
+@pytest.mark.parametrize("case", DROPPING, ids=str)
+def test_nothing_is_dropped_in_a_test(case):
+    still, bottoms = replace(case, phase=TEST), case.make_bottoms(np.random.default_rng(1))
+    bench = still.bench()
+    np.testing.assert_allclose(bench.forward(bottoms)[0], reference(still, bench, bottoms), rtol=2e-7, atol=2e-7)
+    assert bench.layer.state() == {} and "key" not in bench.layer.scratches
+
+
+def test_the_share_of_weights_that_is_dropped():
+    """Weights are equal here, and values one: a sum of 400 of them says how many stayed."""
+    text = "attention_param { heads: 2 dropout_ratio: 0.2 }"
+    bench = LayerBench("Attention", text, ((2, 50, 2), (2, 400, 2), (2, 400, 2)), dtype=np.float32)
+    (y,) = bench.forward([np.zeros((2, 50, 2)), np.ones((2, 400, 2)), np.ones((2, 400, 2))])
+    assert abs(y.mean() - 1) < 0.01 and y.std() == pytest.approx((0.2 / 0.8 / 400) ** 0.5, rel=0.2)
+
+
+def test_three_bottoms_or_one():
+    with pytest.raises(BlobCountError, match="takes 1 or 3 bottom blob"):
+        LayerBench("Attention", "", ((1, 2, 6), (1, 2, 6)))
+
+
+def test_a_packed_bottom_is_three():
+    packed, three = CASES[10], _attention("causal: true window: 2", 6, 6, heads=4, kv_heads=2, dim=2)
+    one, other = packed.bench(), three.bench()
+    bottoms, dy = packed.make_bottoms(np.random.default_rng(5)), np.random.default_rng(6).normal(size=(2, 6, 8))
+    np.testing.assert_array_equal(one.forward(bottoms)[0], other.forward(parts(one.layer.shape, bottoms))[0])
+    (dx,), _ = one.backward([dy])
+    np.testing.assert_array_equal(dx, np.concatenate(other.backward([dy])[0], axis=2))
 
 
 def test_large_scores_do_not_overflow():
@@ -110,6 +197,14 @@ def test_needs_and_memory():
         ("attention_param { heads: 4 }", ((1, 2, 6),) * 3, ShapeError, "6 values per position"),
         ("", ((1, 2, 6), (1, 3, 4), (1, 3, 6)), ShapeError, "need"),
         ("", ((2, 6),) * 3, ShapeError, "not 3 axes"),
+        ("attention_param { dropout_ratio: 1 }", ((1, 2, 6),) * 3, LayerParamError, "dropout_ratio is 1"),
+        (
+            "attention_param { heads: 2 kv_heads: 1 }",
+            ((1, 2, 6),),
+            ShapeError,
+            "6 values per position, not a multiple of 4",
+        ),
+        ("", ((2, 6),), ShapeError, "not 3 axes"),
     ],
 )
 def test_refused(text, shapes, error, message):

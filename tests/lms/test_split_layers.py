@@ -23,7 +23,7 @@ TYPES = {
     *("ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "BNLL", "Exp", "Log", "Power", "AbsVal", "Clip", "Swish"),
     *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
     *("ShuffleChannel", "Threshold", "Attention", "Correlation", "GELU", "GatedUnit", "LayerNorm", "MatMul", "RMSNorm"),
-    *("RotaryEmbedding", "SpatialTransformer"),
+    *("RotaryEmbedding", "SpatialTransformer", "DropPath"),
 }
 
 
@@ -46,6 +46,7 @@ def _some(n):
 
 
 CASES = _some(4)
+CASES += [c for c in device_cases() if c[1].type == "Attention" and c[1].shapes[0][0] == 4 and c not in CASES]
 
 
 def _numbers(solver, iterations=2):
@@ -63,7 +64,8 @@ def _numbers(solver, iterations=2):
 def any_place_will_do(request, monkeypatch):
     """The CPU reads rows wherever they begin; random numbers do come in fours."""
     case = request.getfixturevalue("case")
-    if not issubclass(LAYERS[case.type], RandomLayer) or "STOCHASTIC" not in case.text and case.type == "Pooling":
+    draws = {"Pooling": "STOCHASTIC", "Attention": "dropout"}.get(case.type, "")
+    if not issubclass(LAYERS[case.type], RandomLayer) or draws not in case.text:
         monkeypatch.setattr(regions, "LANES", 1)
 
 
@@ -87,7 +89,7 @@ def _expected_to_split(case):
     along_batch = any(f"{field}: {axis}" in case.text for field in ("axis", "concat_dim", "slice_dim") for axis in "0-")
     shared = case.type in ("Scale", "Bias") and (len(case.shapes) > 1 or "num_axes: 0" in case.text or along_batch)
     shared |= case.type == "MatMul" and (len(case.shapes[0]) < 3 or case.shapes[0][:-2] != case.shapes[1][:-2])
-    random = case.type == "Dropout" or "STOCHASTIC" in case.text
+    random = case.type in ("Dropout", "DropPath") or "STOCHASTIC" in case.text or "dropout" in case.text
     nothing = (case.type == "Concat" and len(case.shapes) == 1) or (case.type == "Slice" and case.n_top == 1)
     nothing |= case.text == "slice_param { slice_point: 3 }"  # a top without elements
     return not (along_batch or shared or random or nothing)

@@ -1,4 +1,4 @@
-"""The products that attention and MatMul queue on a GPU, done by NumPy on the host: places, strides, rows, sums."""
+"""The products that attention and MatMul queue on a GPU, done by NumPy on the host: places, strides, sums; and kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from numpy.lib.stride_tricks import as_strided
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.layers.conv import attention as layers
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.cuda.activation import dropout
 from pycaffe_lms.ops.cuda.conv import attention
+from pycaffe_lms.ops.cuda.elementwise import SPAN, THREADS
 from tests.layers.harness import HostArrays
 from tests.layers.test_attention import CASES
 from tests.layers.test_matmul import CASES as PRODUCTS
+
+from .emulated import COMPILER, Kernels
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 
 def matrices(x, stride, batch, rows, columns, leading):
@@ -32,24 +38,18 @@ def product(ta, tb, m, n, k, alpha, a, stride_a, b, stride_b, beta, c, stride_c,
     out[...] = alpha * (left @ right) + (beta * out if beta else 0)
 
 
-def rows_of(source, name, dtype, threads, scores, *args, block, grid):
-    """What the two kernels of attention do to every row."""
-    *more, first, rows, begin, columns, causal, window, queries = args
-    for row in range(grid):
-        head, i = row // rows, first + row % rows
-        c = begin + np.arange(columns)
-        seen = (c <= i if causal else c >= 0) & (c > i - window if window else c >= 0)
-        s = scores.reshape(-1)[row * columns : (row + 1) * columns]
-        if name == "weights":
-            (lse,) = more
-            total = np.exp(s[seen]).sum()
-            lse.reshape(-1)[head * queries + i] = np.log(total) if seen.any() else np.inf
-            s[:] = np.where(seen, np.exp(np.where(seen, s, 0)), 0) / (total if seen.any() else 1)
-        else:
-            slopes, lse, scale = more
-            d = slopes.reshape(-1)[row * columns : (row + 1) * columns]
-            s[:] = np.where(seen, np.exp(np.where(seen, s, 0) - lse.reshape(-1)[head * queries + i]), 0)
-            d[:] = s * (d - (s * d).sum()) * scale
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """The kernels of rows, and DropPath's, compiled for the host. Each has one name here."""
+    dropping = attention._ROWS_DROPPING
+    for name in ("weights", "slopes"):
+        dropping = dropping.replace(f" {name}(", f" dropping_{name}(")
+    sources = {
+        "weights slopes": attention._ROWS,
+        "dropping_weights dropping_slopes": dropping,
+        "drop_path": dropout._PATH,
+    }
+    return Kernels(tmp_path_factory.mktemp("kernels"), np.float64, sources)
 
 
 class Theirs(HostArrays):
@@ -61,9 +61,13 @@ class Theirs(HostArrays):
 
 
 @pytest.mark.parametrize("case", [*CASES, *PRODUCTS], ids=str)
-def test_products_are_those_of_the_cpu(case, monkeypatch):
+def test_products_are_those_of_the_cpu(case, kernels, monkeypatch):
+    def launch(source, name, dtype, threads, *args, block, grid):
+        dropping = "dropping_" if source is attention._ROWS_DROPPING else ""
+        kernels.run(dropping + name, grid, block, *args)
+
     monkeypatch.setattr(cuda, "gemm_batched", product)
-    monkeypatch.setattr(attention, "launch", rows_of)
+    monkeypatch.setattr(attention, "launch", launch)
     monkeypatch.setattr(layers, "_BLOCK_BYTES", 3 * 8 * 8)
     found = []
     for device in (HostArrays(), Theirs()):
@@ -72,3 +76,18 @@ def test_products_are_those_of_the_cpu(case, monkeypatch):
         found.append([y, *bench.backward([rng.normal(size=y.shape)])[0]])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (3, 2050), (9,), (4, 2, 4)], ids=str)
+def test_drop_path_is_that_of_the_cpu(shape, kernels, monkeypatch):
+    def launch(source, name, arrays, *scalars):
+        whole, n = 0, arrays[-1].size
+        kernels.run(name, -(-n // SPAN), THREADS, *arrays, *scalars, whole, n)
+
+    monkeypatch.setattr(dropout, "run", launch)
+    key, x = np.array([2**40 + 3, 2**33 + 1, 2**32 + 5], np.uint64), np.random.default_rng(1).normal(size=shape)
+    ours, theirs = np.empty(shape), np.empty(shape)
+    load_ops("cpu").drop_path.forward(x, ours, 0.4, key, 1 / 0.6)
+    load_ops("cuda").drop_path.forward(x, theirs, 0.4, key, 1 / 0.6)
+    np.testing.assert_array_equal(theirs, ours)
+    assert 0 < (ours == 0).mean() < 1

@@ -184,6 +184,7 @@ def _cases():
         yield f"{name}_backward", h(*shape), h(*shape), h(*shape)
     yield "relu_forward", h(*shape), h(*shape), 0.1
     yield "relu_backward", h(*shape), h(*shape), h(*shape), 0.1
+    yield "drop_path_forward", h(*shape), h(*shape), 0.4, np.array([3, 4, 0], np.uint64), 1 / 0.6
     yield "dropout_forward", h(*shape), h(*shape), 0.4, np.array([3, 4, 0], np.uint64), 1 / 0.6
     yield "eltwise_sum", [h(*shape), h(*shape)], [1.0, 0.1], h(*shape)
     yield "eltwise_sum_backward", h(*shape), [h(*shape), h(*shape)], [1.0, 0.1]
@@ -356,6 +357,7 @@ ATTENTIONS = {  # items, queries, keys, heads, kv_heads, dim, causal, window
     "shared keys": (1, 128, 128, 8, 2, 64, True, 0),
     "wide heads": (1, 160, 160, 2, 1, 128, True, 0),
     "a window": (1, 192, 192, 2, 2, 64, True, 40),
+    "packed": (2, 160, 160, 4, 2, 64, True, 0),
 }
 
 
@@ -367,7 +369,10 @@ def test_attention_on_a_gpu(name, unwanted):
     """cuDNN's fused kernels beside float32 products of the same values, and the same bits twice."""
     *sizes, causal, window = ATTENTIONS[name]
     n, t, s, heads, kv_heads, dim = sizes
-    shape = AttentionShape(*sizes, dim**-0.5, causal, window, 64)
+    packed = name == "packed"
+    if packed and unwanted is not None:
+        pytest.skip("a packed array has one gradient")
+    shape = AttentionShape(*sizes, dim**-0.5, causal, window, 64, packed)
     rng, wide, narrow = np.random.default_rng(4), (n, t, heads * dim), (n, s, kv_heads * dim)
     q, dy = (half(rng.standard_normal(wide)) for _ in range(2))
     k, v = (half(rng.standard_normal(narrow)) for _ in range(2))
@@ -378,12 +383,13 @@ def test_attention_on_a_gpu(name, unwanted):
         plan = ops.attention.plan(shape, np.float32, True)
         assert (plan.fused is not None) == (device == "cuda")
         forward, backward = (put(np.zeros(size, np.uint8)) for size in (plan.forward_bytes, plan.backward_bytes))
-        inputs, gradients = (QueryKeyValue(*(put(np.array(a)) for a in (q, k, v))) for _ in range(2))
+        given = (np.concatenate((q, k, v), axis=2), None, None) if packed else (q, k, v)
+        inputs, gradients = (QueryKeyValue(*(None if a is None else put(np.array(a)) for a in given)) for _ in range(2))
         if unwanted is not None:
             gradients = gradients._replace(**{("query", "key", "value")[unwanted]: None})
         y, lse = put(np.zeros_like(q)), put(np.zeros((n, heads, t), np.float32))
-        ops.attention.forward(plan, inputs, y, lse, forward)
-        ops.attention.backward(plan, inputs, y, put(dy), gradients, lse, backward)
+        ops.attention.forward(plan, inputs, y, lse, forward, None)
+        ops.attention.backward(plan, inputs, y, put(dy), gradients, lse, backward, None)
         found.append([get(a) for a in (y, *(g for g in gradients if g is not None), lse)])
     ours, theirs, again = found
     for a, b in zip(theirs, again, strict=True):

@@ -7,30 +7,46 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...arrays import AnyArray
 from ...ops.records import AttentionShape, QueryKeyValue
-from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, exactly
+from ..base import TRAIN, Count, Declaration, Lives, Needs, Ops, Pass, Shape, Shapes
+from ..mixins import RandomLayer
 from ..registry import register_layer
 
 _BLOCK_BYTES = 64 << 20  # of the scores of all heads that exist at once
 
 
+class _Bottoms(Count):
+    """The least or the most, and nothing between."""
+
+    def __contains__(self, n: int) -> bool:
+        return n in (self.least, self.most)
+
+    def __str__(self) -> str:
+        return f"{self.least} or {self.most}"
+
+
 @register_layer("Attention")
-class AttentionLayer(Layer):
+class AttentionLayer(RandomLayer):
     """y = softmax(scale * q k') v for each head: each of T queries gets a weighted sum of S values.
 
     Bottom 0: queries (N, T, heads * D). Bottoms 1 and 2: keys and values (N, S, kv_heads * D); head h reads those of
-    head h // (heads / kv_heads). Top 0: y, the shape of the queries.
+    head h // (heads / kv_heads). Top 0: y (N, T, heads * D).
+    Or packed: bottom 0 alone, (N, T, (heads + 2 * kv_heads) * D), has the queries, the keys, then the values of each
+    position, as one InnerProduct makes them.
     attention_param: heads, kv_heads (default: as many), scale (default 1 / sqrt(D)). causal: query i sees keys 0..i
-    alone; window, with causal: only the last `window` of them. A query that sees no key gets zeros.
+    alone; window, with causal: only the last `window` of them. A query that sees no key gets zeros. dropout_ratio r
+    (default 0), TRAIN: each weight of a value becomes 0 with probability r, else is divided by 1 - r; backward draws
+    again, as Dropout does.
     The scores of a block of queries exist at a time, at most 64 MiB of them (or one query's). Backward reads all
     bottoms, and makes the scores again from them and one saved number for each query and head. With `-math bf16`, a GPU
-    uses cuDNN's fused kernels where these do the sizes; backward then reads y too.
-    Raises: LayerParamError for heads that kv_heads does not divide, or a window without causal; ShapeError for bottoms
-    that do not fit each other.
+    uses cuDNN's fused kernels where these do the sizes and dropout_ratio is 0; backward then reads y too.
+    Raises: LayerParamError for heads that kv_heads does not divide, a window without causal, or a dropout_ratio outside
+    [0, 1); ShapeError for bottoms that do not fit each other; BlobCountError for two bottoms.
     Source: Vaswani et al., Attention Is All You Need (2017); ONNX's operator Attention.
     """
 
-    declares = Declaration(bottoms=exactly(3), splits_over_batch=True)
+    declares = Declaration(bottoms=_Bottoms(1, 3), splits_over_batch=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         options = self.param.attention_param
@@ -43,9 +59,20 @@ class AttentionLayer(Layer):
             )
         if options.window and not options.causal:
             raise self.error("window has no meaning without causal", fix="add causal: true, or delete window")
+        if not 0 <= options.dropout_ratio < 1:
+            raise self.error(
+                f"dropout_ratio is {options.dropout_ratio:g}", fix="set dropout_ratio to 0 or more and less than 1"
+            )
+        self.dropout = options.dropout_ratio if self.phase == TRAIN else 0.0
+        self.packed = len(self.param.bottom) == 1
+
+    @property
+    def random(self) -> bool:
+        return self.dropout > 0
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        q, k, v = (tuple(shape) for shape in bottom_shapes)
+        q, k, v = self._parts(bottom_shapes) if self.packed else [tuple(shape) for shape in bottom_shapes]
+        self.pairs = self.heads * q[1] * k[1]
         for i, shape in enumerate((q, k, v)):
             if len(shape) != 3:
                 raise self.shape_error(
@@ -69,11 +96,35 @@ class AttentionLayer(Layer):
                 )
         return [q]
 
+    def _parts(self, bottom_shapes: Shapes) -> list[Shape]:
+        """Return the shapes of queries, keys and values in a packed bottom."""
+        shape, parts = tuple(bottom_shapes[0]), self.heads + 2 * self.kv_heads
+        if len(shape) != 3:
+            fix = "reshape it to (N, T, (heads + 2 * kv_heads) * D)"
+            raise self.shape_error(f"has shape {shape}, not 3 axes", bottom=0, fix=fix)
+        if shape[2] % parts:
+            raise self.shape_error(
+                f"has {shape[2]} values per position, not a multiple of {parts}: {self.heads} heads of queries, "
+                f"{self.kv_heads} of keys, {self.kv_heads} of values",
+                bottom=0,
+                fix="change heads or kv_heads, or num_output of the layer before",
+            )
+        dim = shape[2] // parts
+        return [(*shape[:2], heads * dim) for heads in (self.heads, self.kv_heads, self.kv_heads)]
+
+    def draws_per_item(self, top_shape: Shape) -> int:
+        return self.pairs
+
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return bool(ops.attention_half_plan(self._shape(bottom_shapes), self.dtype))
+        return not self.random and bool(ops.attention_half_plan(self._shape(bottom_shapes), self.dtype))
+
+    def next_step_scalars(self) -> dict[str, Sequence[int]]:
+        return self.next_key() if self.random else {}
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.shape = self._shape(bottom_shapes)
+        if self.random:
+            self.step_scalar("key", 3)
         self.plan = ops.attention.plan(self.shape, self.dtype, self.context.half)
         self.scratch("lse", (self.shape.items, self.heads, self.shape.queries), lives=self.saved_if_needed)
         if self.plan.forward_bytes:
@@ -83,18 +134,21 @@ class AttentionLayer(Layer):
             self.scratch("backward_work", size, dtype=np.uint8, lives=Lives.CALL, forward=False)
 
     def _shape(self, bottom_shapes: Shapes) -> AttentionShape:
-        (n, t, _), (_, s, _) = bottom_shapes[:2]
+        (n, t, _), (_, s, _) = (bottom_shapes[0], bottom_shapes[-1])
         options = self.param.attention_param
         one = self.heads * s * self.dtype.itemsize  # bytes of the scores of one query
         rows = max(1, min(t, _BLOCK_BYTES // max(1, one)))
         sizes = n, t, s, self.heads, self.kv_heads, self.dim
-        return AttentionShape(*sizes, self.scale, options.causal, options.window, rows)
+        sees = options.causal, options.window
+        return AttentionShape(*sizes, self.scale, *sees, rows, packed=self.packed, dropout=self.dropout)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not any(propagate_down):
             return Needs()
         if self.context.half:  # fused kernels compute all gradients, and read the result
-            return Needs(bottoms=frozenset({0, 1, 2}), tops=frozenset({0}))
+            return Needs(bottoms=frozenset(range(len(propagate_down))), tops=frozenset({0}))
+        if self.packed:
+            return Needs(bottoms=frozenset({0}))
         return Needs(bottoms=frozenset({0, 1, 2} if any(propagate_down[:2]) else {0, 1}))
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
@@ -105,10 +159,13 @@ class AttentionLayer(Layer):
         return 1.0, 0.85 if forward else 2.9  # five products in backward; measured with fused kernels
 
     def forward(self, io: Pass) -> None:
-        inputs = QueryKeyValue(*io.bottom)
-        io.ops.attention.forward(self.plan, inputs, io.top[0], io.scratch["lse"], io.scratch.get("work"))
+        work, key = io.scratch.get("work"), io.scratch.get("key")
+        io.ops.attention.forward(self.plan, self._of(io.bottom), io.top[0], io.scratch["lse"], work, key)
 
     def backward(self, io: Pass) -> None:
-        inputs, gradients = QueryKeyValue(*io.bottom), QueryKeyValue(*io.bottom_diff)
-        lse, work = io.scratch["lse"], io.scratch.get("backward_work")
-        io.ops.attention.backward(self.plan, inputs, io.top[0], io.top_diff[0], gradients, lse, work)
+        inputs, gradients = self._of(io.bottom), self._of(io.bottom_diff)
+        lse, work, key = io.scratch["lse"], io.scratch.get("backward_work"), io.scratch.get("key")
+        io.ops.attention.backward(self.plan, inputs, io.top[0], io.top_diff[0], gradients, lse, work, key)
+
+    def _of(self, arrays: Sequence[AnyArray]) -> QueryKeyValue:
+        return QueryKeyValue(arrays[0], None, None) if self.packed else QueryKeyValue(*arrays)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ...layers.base import Layer, count
+from ...layers.base import Layer
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
+from ...layers.mixins import RandomLayer
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ..build.graph import Graph, Node, Value
 from .regions import Region, boundaries, inner_values, output_cuts
@@ -136,8 +137,10 @@ class _MicroBatching:
     ) -> None:
         """Add the layer that does micro-batch i of a layer."""
         k = len(starts) - 1
-        first_element = starts[i] * count(self.old.values[(*node.tops, *node.bottoms)[0]].shape, 1)
-        layer = part_of(node.layer, i, k, first_element)
+        layer, first_draw = node.layer, 0
+        if isinstance(layer, RandomLayer):
+            first_draw = starts[i] * layer.draws_per_item(self.old.values[node.tops[0]].shape)
+        layer = part_of(layer, i, k, first_draw)
         layer.infer_shapes([self.new.values[b].shape for b in bottoms])
         own = replace(node, index=index, layer=layer, bottoms=bottoms, tops=tops)
         self.new.nodes.append(replace(own, scratch={}, origin=node.index, part=(i, k)))

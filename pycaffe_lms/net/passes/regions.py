@@ -129,10 +129,11 @@ def boundaries(graph: Graph, region: Region, parts: int) -> list[int]:
     inner = inner_values(graph, region, graph.readers())
     step = 1
     for node in graph.nodes[region.first : region.last + 1]:
-        draws = isinstance(node.layer, RandomLayer) and node.layer.random
-        for v in (*node.bottoms, *node.tops):
-            if draws or v not in inner:
-                step = lcm(step, LANES // gcd(LANES, count(graph.values[v].shape, 1)))
+        sizes = [count(graph.values[v].shape, 1) for v in (*node.bottoms, *node.tops) if v not in inner]
+        if isinstance(node.layer, RandomLayer) and node.layer.random:
+            sizes.append(node.layer.draws_per_item(graph.values[node.tops[0]].shape))
+        for size in sizes:
+            step = lcm(step, LANES // gcd(LANES, size))
     units = -(-region.items // step)
     parts = min(parts, units)
     return [min(region.items, step * (i * units // parts)) for i in range(parts)] + [region.items]

@@ -3,7 +3,7 @@
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
 of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
 i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
-key key[0].
+key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....arrays import HostArray
 from ..compiled import BLOCK, kernel
 from ..threads import parallel
 
-__all__ = ["dropout_forward", "dropout_backward"]
+__all__ = ["drop_path_backward", "drop_path_forward", "dropout_backward", "dropout_forward"]
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -53,6 +53,39 @@ def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray, scale: floa
     counter = map(np.uint64, (start, offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
     numbers = *counter, keys, np.uint64(threshold(ratio)), kind(scale)
     parallel(_scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), *numbers, grain=_GRAIN)
+
+
+def drop_rows(x: HostArray, places: HostArray, ratio: float, key: HostArray) -> None:
+    """Multiply elements of x (rows, columns) by 0 or 1 / (1 - ratio): row r is elements places[r], .. of a larger array
+    whose elements `dropout` would treat so."""
+    seed, offset, start = (int(word) for word in key)
+    counter = map(np.uint64, (start, offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    numbers = *counter, tuple(round_keys(seed)), np.uint64(threshold(ratio)), x.dtype.type(1 / (1 - ratio))
+    parallel(_scale_rows, len(x), x, places.astype(np.uint64), *numbers, grain=max(1, 4 * _GRAIN // max(1, x.shape[1])))
+
+
+@kernel
+def _scale_rows(
+    first: int,
+    last: int,
+    x: HostArray,
+    places: HostArray,
+    start: np.uint64,
+    offset_low: np.uint64,
+    offset_high: np.uint64,
+    keys: tuple[np.uint64, ...],
+    drop: np.uint64,
+    scale: float,
+) -> None:
+    zero, bits = x.dtype.type(0), np.empty(BLOCK + 4, np.uint32)
+    for r in range(first, last):
+        row, lane = x[r], int(places[r] % np.uint64(4))
+        block = start + places[r] // np.uint64(4)
+        for begin in range(0, row.size, BLOCK):
+            count = min(BLOCK, row.size - begin)
+            draw_words(bits, (lane + count + 3) // 4, block + np.uint64(begin // 4), offset_low, offset_high, keys)
+            for j in range(count):
+                row[begin + j] *= scale if np.uint64(bits[lane + j]) >= drop else zero
 
 
 def round_keys(seed: int) -> Iterator[np.uint64]:
@@ -135,3 +168,18 @@ def dropout_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray, sc
 def dropout_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray, scale: float) -> None:
     """Compute dx = dy * scale where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
     _apply(dy, dx, ratio, key, scale)
+
+
+def drop_path_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray, scale: float) -> None:
+    """Compute y = x * scale for items (the first axis) that are kept, x * 0 for a share `ratio`; y may be x."""
+    seed, offset, start = (int(word) for word in key)
+    blocks = np.arange(len(x), dtype=np.uint64) + np.uint64(start)
+    low, high = (np.full(len(x), word, np.uint64) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    words = philox([blocks & _LOW, blocks >> np.uint64(32), low, high], seed)[0]
+    factors = np.where(words >= threshold(ratio), scale, 0).astype(x.dtype)
+    np.multiply(x, factors.reshape(-1, *[1] * (x.ndim - 1)), out=y)
+
+
+def drop_path_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray, scale: float) -> None:
+    """Compute dx = dy * scale for items that forward kept, dy * 0 for the others; dx may be dy."""
+    drop_path_forward(dy, dx, ratio, key, scale)

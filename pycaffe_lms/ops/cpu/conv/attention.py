@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from ....arrays import HostArray
 from ...attention_plan import AttentionPlan, block_rooms, in_blocks
 from ...records import AttentionShape, QueryKeyValue
+from ..activation.dropout import drop_rows
 
 __all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
 
@@ -25,15 +26,21 @@ def attention_plan(shape: AttentionShape, dtype: DTypeLike, half: bool) -> Atten
 
 
 def attention_forward(
-    plan: AttentionPlan, inputs: QueryKeyValue, y: HostArray, lse: HostArray, work: HostArray | None
+    plan: AttentionPlan,
+    inputs: QueryKeyValue,
+    y: HostArray,
+    lse: HostArray,
+    work: HostArray | None,
+    key: HostArray | None,
 ) -> None:
     """Compute y (items, queries, heads * dim): sums of values, weighted by softmax(scale * queries keys').
 
     lse (items, heads, queries) becomes the logarithm of each row's sum of exponentials, infinite where a query sees no
-    key. `work`: uint8, the plan's forward_bytes.
+    key. `work`: uint8, the plan's forward_bytes. key: with shape.dropout, as of `dropout`: weights are the elements of
+    an array (items, heads, queries, keys).
     """
     shape, (scores, _) = plan.shape, block_rooms(plan, work, y.dtype)
-    q, k, v = _heads(inputs, shape)
+    q, k, v = _heads(shape.parts(inputs), shape)
     y = _queries(y, shape)
     for n in range(shape.items):
         for block in shape.blocks():
@@ -47,6 +54,7 @@ def attention_forward(
                 rows = np.where(total == 0, math.inf, best + np.log(total))
             lse.reshape(*y.shape[:4])[n, :, :, first:end] = rows[..., 0]
             s /= np.where(total == 0, 1, total)
+            _drop(s, shape, n, block, key)
             y[n, :, :, first:end] = s @ v[n, :, :, begin:stop]
 
 
@@ -58,15 +66,17 @@ def attention_backward(
     gradients: QueryKeyValue,
     lse: HostArray,
     work: HostArray | None,
+    key: HostArray | None,
 ) -> None:
     """Compute the wanted gradients of queries, keys and values from dy and what `attention_forward` wrote to lse.
 
-    y: the forward's result, which only bfloat16 arrays must have. `work`: uint8, the plan's backward_bytes.
+    y: the forward's result, which only bfloat16 arrays must have. `work`: uint8, the plan's backward_bytes. key: as of
+    the forward.
     """
     shape, (scores, slopes) = plan.shape, block_rooms(plan, work, dy.dtype)
-    q, k, v = _heads(inputs, shape)
+    q, k, v = _heads(shape.parts(inputs), shape)
     dy = _queries(dy, shape)
-    dq, dk, dv = _heads(gradients, shape)
+    dq, dk, dv = _heads(shape.parts(gradients), shape)
     for gradient in (dk, dv):
         if gradient is not None:
             gradient[...] = 0
@@ -79,19 +89,32 @@ def attention_backward(
             )
             p = _scores(q[rows], k[seen], scores, shape, block)
             np.exp(np.subtract(p, lse.reshape(*dy.shape[:4])[rows][..., None], out=p), out=p)
+            if dq is not None or dk is not None:
+                ds = slopes.reshape(-1)[: p.size].reshape(p.shape)
+                np.matmul(dy[rows], v[seen].swapaxes(-1, -2), out=ds)
+                _drop(ds, shape, n, block, key)
+                ds -= np.einsum("hgrs,hgrs->hgr", p, ds)[..., None]
+                ds *= p
+                ds *= ds.dtype.type(shape.scale)
+                if dq is not None:
+                    dq[rows] = ds @ k[seen]
+                if dk is not None:
+                    dk[seen] += (ds.swapaxes(-1, -2) @ q[rows]).sum(axis=1, keepdims=True)
             if dv is not None:
+                _drop(p, shape, n, block, key)
                 dv[seen] += (p.swapaxes(-1, -2) @ dy[rows]).sum(axis=1, keepdims=True)
-            if dq is None and dk is None:
-                continue
-            ds = slopes.reshape(-1)[: p.size].reshape(p.shape)
-            np.matmul(dy[rows], v[seen].swapaxes(-1, -2), out=ds)
-            ds -= np.einsum("hgrs,hgrs->hgr", p, ds)[..., None]
-            ds *= p
-            ds *= ds.dtype.type(shape.scale)
-            if dq is not None:
-                dq[rows] = ds @ k[seen]
-            if dk is not None:
-                dk[seen] += (ds.swapaxes(-1, -2) @ q[rows]).sum(axis=1, keepdims=True)
+
+
+def _drop(
+    weights: HostArray, shape: AttentionShape, n: int, block: tuple[int, int, int, int], key: HostArray | None
+) -> None:
+    """Drop weights (kv_heads, heads of one of them, rows, columns) of a block of item n; none without a key."""
+    if key is None:
+        return
+    first, end, begin, _ = block
+    heads = n * shape.heads + np.arange(shape.heads)
+    places = (heads[:, None] * shape.queries + np.arange(first, end)) * shape.keys + begin
+    drop_rows(weights.reshape(-1, weights.shape[-1]), places.reshape(-1), shape.dropout, key)
 
 
 def _queries(x: HostArray, shape: AttentionShape) -> HostArray:

@@ -3,7 +3,7 @@
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
 of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
 i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
-key key[0].
+key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from ....arrays import AnyArray
 from ..elementwise import elementwise, run
 
-__all__ = ["dropout_forward", "dropout_backward"]
+__all__ = ["drop_path_backward", "drop_path_forward", "dropout_backward", "dropout_forward"]
 
 PHILOX = """
 __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
@@ -45,6 +45,47 @@ _SOURCE = elementwise(
     helpers=PHILOX,
 )
 
+_PATH = elementwise(
+    "drop_path",
+    """
+    if (left == 0) {
+      left = inner;
+      factor = item_factor(key, ++item, drop, scale);
+    }
+    --left;
+    y = x * factor;
+    """,
+    reads="x",
+    writes="y",
+    params="const unsigned long long* key, long long drop, double scale, long long inner",
+    each="""
+    long long item = first / inner, left = (item + 1) * inner - first;
+    T factor = item_factor(key, item, drop, scale);
+    """,
+    helpers=PHILOX
+    + """
+__device__ T item_factor(const unsigned long long* key, long long item, long long drop, double scale) {
+  const unsigned long long seed = key[0], offset = key[1], block = key[2] + item;
+  unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
+  philox(c, (unsigned)seed, (unsigned)(seed >> 32));
+  return (long long)c[0] >= drop ? (T)scale : (T)0;
+}
+""",
+)
+KEPT = (
+    PHILOX
+    + """
+// whether element i of an array keeps its value
+__device__ bool kept(const unsigned long long* key, unsigned long long i, long long drop) {
+  const unsigned long long seed = key[0], offset = key[1], block = key[2] + i / 4;
+  unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
+  philox(c, (unsigned)seed, (unsigned)(seed >> 32));
+  const unsigned even = i & 2 ? c[2] : c[0], odd = i & 2 ? c[3] : c[1];
+  return (long long)(i & 1 ? odd : even) >= drop;
+}
+"""
+)
+
 
 def threshold(ratio: float) -> int:
     """Return the smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) is dropped."""
@@ -63,3 +104,13 @@ def dropout_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray, scale
 def dropout_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
     """Compute dx = dy * scale where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
     _apply(dy, dx, ratio, key, scale)
+
+
+def drop_path_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
+    """Compute y = x * scale for items (the first axis) that are kept, x * 0 for a share `ratio`; y may be x."""
+    run(_PATH, "drop_path", (x, y), key, threshold(ratio), scale, x.size // max(1, len(x)))
+
+
+def drop_path_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
+    """Compute dx = dy * scale for items that forward kept, dy * 0 for the others; dx may be dy."""
+    drop_path_forward(dy, dx, ratio, key, scale)

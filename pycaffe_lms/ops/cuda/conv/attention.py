@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -10,12 +12,14 @@ from ....backend import cuda
 from ....backend.cuda import launch
 from ...attention_plan import AttentionPlan, block_rooms, in_blocks
 from ...records import AttentionShape, QueryKeyValue
+from ..activation.dropout import KEPT, threshold
 from ..source import BLOCK_MAX, BLOCK_SUM
 
 __all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
 
-# A block of threads for each row of scores (heads, rows, columns); column 0 is key `begin`, row 0 query `first`.
-_ROWS = (
+# A block of threads for each row of scores (heads, rows, columns); column 0 is key `begin`, row 0 query `first`. FACTOR
+# is that of a weight, of which a row of all keys has `keys`, and `heads` come before those of this item.
+_KERNELS = (
     BLOCK_MAX
     + BLOCK_SUM
     + """
@@ -26,7 +30,7 @@ _ROWS = (
     const long long high = after < columns ? after : columns, low = before > 0 ? before : 0
 extern "C" __global__ void __launch_bounds__(256) weights(T* scores, T* lse, long long first, long long rows,
                                                           long long begin, long long columns, long long causal,
-                                                          long long window, long long queries) {
+                                                          long long window, long long queries DRAWS) {
   SEEN;
   T* s = scores + row * columns;
   T* out = lse + head * queries + i;
@@ -42,13 +46,13 @@ extern "C" __global__ void __launch_bounds__(256) weights(T* scores, T* lse, lon
   sum = block_sum(sum);
   const A share = 1 / sum;
   for (long long c = threadIdx.x; c < columns; c += 256)
-    s[c] = c >= low && c < high ? (T)(exp((A)s[c] - best) * share) : (T)0;
+    s[c] = c >= low && c < high ? (T)(exp((A)s[c] - best) * share * FACTOR(c)) : (T)0;
   if (threadIdx.x == 0) *out = (T)(best + log(sum));
 }
 extern "C" __global__ void __launch_bounds__(256) slopes(T* scores, T* slopes, const T* lse, double scale,
                                                          long long first, long long rows, long long begin,
                                                          long long columns, long long causal, long long window,
-                                                         long long queries) {
+                                                         long long queries DRAWS) {
   SEEN;
   T *s = scores + row * columns, *d = slopes + row * columns;
   const A level = lse[head * queries + i];
@@ -56,77 +60,123 @@ extern "C" __global__ void __launch_bounds__(256) slopes(T* scores, T* slopes, c
   for (long long c = threadIdx.x; c < columns; c += 256) {
     const A p = c >= low && c < high ? exp((A)s[c] - level) : (A)0;
     s[c] = (T)p;
-    dot += p * d[c];
+    dot += p * (d[c] * FACTOR(c));
   }
   dot = block_sum(dot);
-  for (long long c = threadIdx.x; c < columns; c += 256) d[c] = (T)(s[c] * (d[c] - dot) * (A)scale);
+  for (long long c = threadIdx.x; c < columns; c += 256) {
+    const A factor = FACTOR(c);
+    d[c] = (T)(s[c] * (d[c] * factor - dot) * (A)scale);
+    s[c] = (T)(s[c] * factor);
+  }
 }
 """
 )
+_ROWS = (
+    """
+#define DRAWS
+#define FACTOR(c) ((A)1)
+"""
+    + _KERNELS
+)
+_ROWS_DROPPING = (
+    KEPT
+    + """
+#define DRAWS , const unsigned long long* key, long long drop, double grow, long long heads, long long keys
+#define FACTOR(c) (kept(key, (unsigned long long)(((heads + head) * queries + i) * keys + begin + (c)), drop) ? (A)grow : (A)0)
+"""
+    + _KERNELS
+)
+
+
+class _Rows(NamedTuple):
+    """Name the place of queries, keys or the like: row r begins `first` + r * `row` elements into an array (1-D)."""
+
+    array: AnyArray
+    first: int
+    row: int
+
+    def at(self, row: int, column: int = 0) -> AnyArray:
+        """Return the array from a column of a row on."""
+        return self.array[self.first + row * self.row + column :]
 
 
 class _Block:
     """One item's block of queries, and the keys that they see: where the arrays begin, and products of all heads."""
 
-    def __init__(self, shape: AttentionShape, n: int, block: tuple[int, int, int, int]):
+    def __init__(self, shape: AttentionShape, n: int, block: tuple[int, int, int, int], key: AnyArray | None):
         first, end, begin, stop = block
+        self.item = n
         self.rows, self.columns, self.dim = end - first, stop - begin, shape.dim
         self.kv_heads, self.group = shape.kv_heads, shape.heads // shape.kv_heads
-        self.wide, self.narrow = shape.heads * shape.dim, shape.kv_heads * shape.dim
-        self.queries = (n * shape.queries + first) * self.wide
-        self.keys = (n * shape.keys + begin) * self.narrow
+        self.query, self.key = n * shape.queries + first, n * shape.keys + begin
         self.saved = n * shape.heads * shape.queries
         sees = int(shape.causal), shape.window, shape.queries
         self.numbers = first, self.rows, begin, self.columns, *sees
+        self.source, self.draws = _ROWS, ()
+        if key is not None:
+            kept = threshold(shape.dropout), 1 / (1 - shape.dropout)
+            self.source, self.draws = _ROWS_DROPPING, (key, *kept, n * shape.heads, shape.keys)
 
     def run(self, name: str, arrays: tuple[AnyArray, ...], *scale: float) -> None:
-        """Queue a kernel of `_ROWS`, a block of threads for each row of each head."""
+        """Queue a kernel of `_KERNELS`, a block of threads for each row of each head."""
         grid = self.rows * self.group * self.kv_heads
-        launch(_ROWS, name, arrays[0].dtype, 0, *arrays, *scale, *self.numbers, block=256, grid=grid)
+        numbers = *scale, *self.numbers, *self.draws
+        launch(self.source, name, arrays[0].dtype, 0, *arrays, *numbers, block=256, grid=grid)
 
-    def across(self, a: AnyArray, b: AnyArray, scores: AnyArray, scale: float) -> None:
+    def clear(self, out: _Rows) -> None:
+        """Write zeros to the block's rows of all heads, of an array that has nothing else in its rows."""
+        out.array[out.first + self.query * out.row :][: self.rows * out.row].fill(0)
+
+    def across(self, a: _Rows, b: _Rows, scores: AnyArray, scale: float) -> None:
         """Compute scores = scale * a b' of each head, a like queries, b like keys."""
-        a, b, scores = self._from(a, b, scores)
         for g in range(self.group):
             square = g * self.rows * self.columns
             cuda.gemm_batched(
                 *(False, True, self.rows, self.columns, self.dim, scale),
-                *(a[g * self.dim :], self.group * self.dim, b, self.dim, 0.0),
+                *(a.at(self.query, g * self.dim), self.group * self.dim, b.at(self.key), self.dim, 0.0),
                 *(scores[square:], self.group * self.rows * self.columns, self.kv_heads),
-                (self.wide, self.narrow, self.columns),
+                (a.row, b.row, self.columns),
             )
 
-    def along(self, scores: AnyArray, b: AnyArray, out: AnyArray) -> None:
+    def along(self, scores: AnyArray, b: _Rows, out: _Rows) -> None:
         """Compute out = scores b of each head, b like keys, out like queries."""
-        out, b, scores = self._from(out, b, scores)
         for g in range(self.group):
             square = g * self.rows * self.columns
             cuda.gemm_batched(
                 *(False, False, self.rows, self.dim, self.columns, 1.0),
-                *(scores[square:], self.group * self.rows * self.columns, b, self.dim, 0.0),
-                *(out[g * self.dim :], self.group * self.dim, self.kv_heads),
-                (self.columns, self.narrow, self.wide),
+                *(scores[square:], self.group * self.rows * self.columns, b.at(self.key), self.dim, 0.0),
+                *(out.at(self.query, g * self.dim), self.group * self.dim, self.kv_heads),
+                (self.columns, b.row, out.row),
             )
 
-    def back(self, scores: AnyArray, a: AnyArray, out: AnyArray) -> None:
+    def back(self, scores: AnyArray, a: _Rows, out: _Rows) -> None:
         """Add scores' a of each head to out, a like queries, out like keys; heads that share keys in order."""
-        a, out, scores = self._from(a, out, scores)
         for g in range(self.group):
-            square = g * self.rows * self.columns
+            square, stride = g * self.rows * self.columns, self.group * self.rows * self.columns
             cuda.gemm_batched(
                 *(True, False, self.columns, self.dim, self.rows, 1.0),
-                *(scores[square:], self.group * self.rows * self.columns, a[g * self.dim :], self.group * self.dim),
-                *(1.0, out, self.dim, self.kv_heads),
-                (self.columns, self.wide, self.narrow),
+                *(scores[square:], stride, a.at(self.query, g * self.dim), self.group * self.dim),
+                *(1.0, out.at(self.key), self.dim, self.kv_heads),
+                (self.columns, a.row, out.row),
             )
 
-    def _from(self, query: AnyArray, key: AnyArray, scores: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-        return query.reshape(-1)[self.queries :], key.reshape(-1)[self.keys :], scores.reshape(-1)
 
-
-def _blocks(shape: AttentionShape) -> list[_Block]:
-    blocks = [_Block(shape, n, block) for n in range(shape.items) for block in shape.blocks()]
+def _blocks(shape: AttentionShape, key: AnyArray | None) -> list[_Block]:
+    blocks = [_Block(shape, n, block, key) for n in range(shape.items) for block in shape.blocks()]
     return [block for block in blocks if block.rows]
+
+
+def _rows(arrays: QueryKeyValue, shape: AttentionShape) -> tuple[_Rows | None, _Rows | None, _Rows | None]:
+    """Return the places of queries, keys and values; None for those that are None."""
+    wide, narrow = shape.heads * shape.dim, shape.kv_heads * shape.dim
+    query, key = shape.row
+    if shape.packed:
+        packed = arrays.query.reshape(-1)
+        return _Rows(packed, 0, query), _Rows(packed, wide, key), _Rows(packed, wide + narrow, key)
+    found = [
+        None if a is None else _Rows(a.reshape(-1), 0, row) for a, row in zip(arrays, (query, key, key), strict=True)
+    ]
+    return found[0], found[1], found[2]
 
 
 def attention_half_plan(shape: AttentionShape, dtype: DTypeLike) -> bool:
@@ -156,21 +206,27 @@ def attention_plan(shape: AttentionShape, dtype: DTypeLike, half: bool) -> Atten
 
 
 def attention_forward(
-    plan: AttentionPlan, inputs: QueryKeyValue, y: AnyArray, lse: AnyArray, work: AnyArray | None
+    plan: AttentionPlan,
+    inputs: QueryKeyValue,
+    y: AnyArray,
+    lse: AnyArray,
+    work: AnyArray | None,
+    key: AnyArray | None,
 ) -> None:
     """Compute y (items, queries, heads * dim): sums of values, weighted by softmax(scale * queries keys')."""
     if plan.fused is not None:
-        plan.fused.run_forward(inputs, y, lse, work)
+        plan.fused.run_forward(plan.shape.parts(inputs), y, lse, work)
         return
-    shape, (scores, _), (q, k, v) = plan.shape, block_rooms(plan, work, y.dtype), inputs
-    for block in _blocks(shape):
+    shape, (scores, _) = plan.shape, block_rooms(plan, work, y.dtype)
+    (q, k, v), out = _rows(inputs, shape), _Rows(y.reshape(-1), 0, shape.heads * shape.dim)
+    for block in _blocks(shape, key):
         if block.columns == 0:
-            y.reshape(-1)[block.queries : block.queries + block.rows * block.wide].fill(0)
-            lse.fill(float("inf"))
+            block.clear(out)
+            lse[block.item, :, block.numbers[0] :][:, : block.rows].fill(float("inf"))
             continue
         block.across(q, k, scores, shape.scale)
         block.run("weights", (scores, lse.reshape(-1)[block.saved :]))
-        block.along(scores, v, y)
+        block.along(scores, v, out)
 
 
 def attention_backward(
@@ -181,26 +237,28 @@ def attention_backward(
     gradients: QueryKeyValue,
     lse: AnyArray,
     work: AnyArray | None,
+    key: AnyArray | None,
 ) -> None:
     """Compute the wanted gradients of queries, keys and values from dy and what `attention_forward` wrote to lse."""
     if plan.fused is not None:
-        plan.fused.run_backward(inputs, y, dy, gradients, lse, work)
+        plan.fused.run_backward(plan.shape.parts(inputs), y, dy, plan.shape.parts(gradients), lse, work)
         return
     shape, (scores, slopes) = plan.shape, block_rooms(plan, work, dy.dtype)
-    (q, k, v), (dq, dk, dv) = inputs, gradients
-    for gradient in (dk, dv):
+    (q, k, v), (dq, dk, dv) = _rows(inputs, shape), _rows(gradients, shape)
+    slope = _Rows(dy.reshape(-1), 0, shape.heads * shape.dim)
+    for gradient in shape.parts(gradients)[1:]:
         if gradient is not None:
             gradient.fill(0)
-    for block in _blocks(shape):
+    for block in _blocks(shape, key):
         if block.columns == 0:
             if dq is not None:
-                dq.reshape(-1)[block.queries : block.queries + block.rows * block.wide].fill(0)
+                block.clear(dq)
             continue
         block.across(q, k, scores, shape.scale)
-        block.across(dy, k if v is None else v, slopes, 1.0)  # without v nothing below reads the slopes
+        block.across(slope, k if v is None else v, slopes, 1.0)  # without v nothing below reads the slopes
         block.run("slopes", (scores, slopes, lse.reshape(-1)[block.saved :]), float(shape.scale))
         if dv is not None:
-            block.back(scores, dy, dv)
+            block.back(scores, slope, dv)
         if dq is not None:
             block.along(slopes, k, dq)
         if dk is not None:

@@ -1,7 +1,7 @@
 """Compute scaled dot-product attention of bfloat16 arrays by cuDNN's fused kernels, which hold no scores in memory.
 
-Queries and the result lie as (items, queries, heads, dim), keys and values as (items, keys, kv_heads, dim). Sums are
-float32. The backward is cuDNN's deterministic one. Engines whose sums change their order between runs are left out.
+Queries and the result lie as (items, queries, heads, dim), keys and values as (items, keys, kv_heads, dim); packed, a
+position's queries, keys and values follow each other. Weights are not dropped here. Sums are float32. The backward is cuDNN's deterministic one. Engines whose sums change their order between runs are left out.
 """
 
 from __future__ import annotations
@@ -125,17 +125,23 @@ def _describe(frontend: Any, shape: AttentionShape, own: Any, backward: bool) ->
     rows = [shape.items, shape.heads, shape.queries, 1]
     row_strides = [shape.heads * shape.queries, shape.queries, 1, 1]
 
-    def strides(dims: list[int]) -> list[int]:
-        _, h, t, d = dims
-        return [t * h * d, d, h * d, 1]
+    wide_row, (query_row, key_row) = shape.heads * shape.dim, shape.row
 
-    def tensor(name: str, uid: int, dims: list[int]) -> Any:
-        return graph.tensor(name=name, dim=dims, stride=strides(dims), data_type=half, uid=uid)
+    def strides(dims: list[int], row: int) -> list[int]:
+        _, _, t, d = dims
+        return [t * row, d, row, 1]
 
-    def output(made: Any, uid: int, dims: list[int]) -> None:
-        made.set_output(True).set_uid(uid).set_data_type(half).set_dim(dims).set_stride(strides(dims))
+    def tensor(name: str, uid: int, dims: list[int], row: int) -> Any:
+        return graph.tensor(name=name, dim=dims, stride=strides(dims, row), data_type=half, uid=uid)
 
-    inputs = [tensor("q", _QUERY, query), tensor("k", _KEY, key), tensor("v", _VALUE, key)]
+    def output(made: Any, uid: int, dims: list[int], row: int) -> None:
+        made.set_output(True).set_uid(uid).set_data_type(half).set_dim(dims).set_stride(strides(dims, row))
+
+    inputs = [
+        tensor("q", _QUERY, query, query_row),
+        tensor("k", _KEY, key, key_row),
+        tensor("v", _VALUE, key, key_row),
+    ]
     settings: dict[str, Any] = {"attn_scale": shape.scale, "diagonal_alignment": frontend.diagonal_alignment.TOP_LEFT}
     if shape.causal:
         settings["diagonal_band_right_bound"] = 0
@@ -143,14 +149,15 @@ def _describe(frontend: Any, shape: AttentionShape, own: Any, backward: bool) ->
         settings["diagonal_band_left_bound"] = shape.window
     if not backward:
         y, lse = graph.sdpa(*inputs, generate_stats=True, **settings)
-        output(y, _RESULT, query)
+        output(y, _RESULT, query, wide_row)
         lse.set_output(True).set_uid(_LSE).set_data_type(wide).set_dim(rows).set_stride(row_strides)
         return graph
-    y, dy = tensor("y", _RESULT, query), tensor("dy", _SLOPE, query)
+    y, dy = tensor("y", _RESULT, query, wide_row), tensor("dy", _SLOPE, query, wide_row)
     lse = graph.tensor(name="lse", dim=rows, stride=row_strides, data_type=wide, uid=_LSE)
     made = graph.sdpa_backward(*inputs, y, dy, lse, use_deterministic_algorithm=True, **settings)
-    for gradient, uid, dims in zip(made, _GRADIENTS, (query, key, key), strict=True):
-        output(gradient, uid, dims)
+    sizes = (query, query_row), (key, key_row), (key, key_row)
+    for gradient, uid, (dims, row) in zip(made, _GRADIENTS, sizes, strict=True):
+        output(gradient, uid, dims, row)
     return graph
 
 
