@@ -82,7 +82,8 @@ _ROWS_DROPPING = (
     KEPT
     + """
 #define DRAWS , const unsigned long long* key, long long drop, double grow, long long heads, long long keys
-#define FACTOR(c) (kept(key, (unsigned long long)(((heads + head) * queries + i) * keys + begin + (c)), drop) ? (A)grow : (A)0)
+#define PLACE(c) (unsigned long long)(((heads + head) * queries + i) * keys + begin + (c))
+#define FACTOR(c) (kept(key, PLACE(c), drop) ? (A)grow : (A)0)
 """
     + _KERNELS
 )

@@ -1,7 +1,8 @@
 """Compute scaled dot-product attention of bfloat16 arrays by cuDNN's fused kernels, which hold no scores in memory.
 
 Queries and the result lie as (items, queries, heads, dim), keys and values as (items, keys, kv_heads, dim); packed, a
-position's queries, keys and values follow each other. Weights are not dropped here. Sums are float32. The backward is cuDNN's deterministic one. Engines whose sums change their order between runs are left out.
+position's queries, keys and values follow each other. Weights are not dropped here. Sums are float32. The backward is
+cuDNN's deterministic one. Engines whose sums change their order between runs are left out.
 """
 
 from __future__ import annotations
