@@ -1,4 +1,4 @@
-"""The products that attention and MatMul queue on a GPU, done by NumPy on the host, and their kernels, compiled for it."""
+"""Products and kernels that attention and MatMul queue on a GPU, run on the host."""
 
 from __future__ import annotations
 
