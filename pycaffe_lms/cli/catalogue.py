@@ -113,8 +113,9 @@ COMMANDS = {
     ),
     "init": Command("begin a classifier of your own pictures: net, solver, databases", "mynet -images photos/ -train"),
     "zoo": Command("list the models that come with the package, or write one's files", "get resnet-50"),
-    "weights": Command("list public weights, get them by name, compare files of weights", "get bvlc_alexnet"),
+    "weights": Command("list public weights, get them by name, compare and convert files", "get bvlc_alexnet"),
     "weights diff": Command("what differs between two files of weights", "old.caffemodel new.caffemodel"),
+    "weights convert": Command("a file of weights in another form", "gpt2/model.safetensors gpt2.caffemodel"),
     "completion": Command(
         "print a script that completes commands and flags in a shell",
         "bash > ~/.local/share/bash-completion/completions/pycaffe-lms",

@@ -1,8 +1,9 @@
-"""Text for nets: vocabularies, files of token ids, blocks of transformers, writing on."""
+"""Text for nets: vocabularies, files of token ids, transformers, writing on."""
 
 from .blocks import transformer_block
 from .dataset import write_tokens
+from .families import gpt2, llama, vit
 from .generation import generate
 from .vocabulary import load_tokenizer, load_vocabulary
 
-__all__ = ["generate", "load_tokenizer", "load_vocabulary", "transformer_block", "write_tokens"]
+__all__ = ["generate", "gpt2", "llama", "load_tokenizer", "load_vocabulary", "transformer_block", "vit", "write_tokens"]

@@ -16,7 +16,9 @@ import numpy as np
 
 from ..errors import CaffeError, UsageError, WeightsError
 from ..formats.weights.blobproto import LayerWeights, load_blob
-from ..formats.weights.caffemodel import read_weights, write_weights
+from ..formats.weights.caffemodel import each_layer, write_weights
+from ..formats.weights.safetensors_file import is_safetensors, write_safetensors
+from ..formats.weights.transformer_names import write_named
 from ..memory.split_memory import SplitMemory
 from ..memory.states import State
 from ..memory.synced import SyncedMemory
@@ -36,7 +38,7 @@ Read = Callable[["Blob", str], np.ndarray]
 
 
 def copy_from(net: Net, path: str | os.PathLike[str], *, must_match: bool = False) -> None:
-    """Load a .caffemodel (binary or HDF5) by layer name.
+    """Load a .caffemodel (binary or HDF5) by layer name, or a .safetensors file of a public transformer.
 
     Layers that the file lacks keep their values, with a warning; layers that the net lacks are skipped and logged.
 
@@ -53,7 +55,7 @@ def copy_from(net: Net, path: str | os.PathLike[str], *, must_match: bool = Fals
     by_name: dict[str, Node] = {}
     for node in net.graph.nodes:
         by_name.setdefault(node.name, node)
-    for source in read_weights(path):
+    for source in each_layer(path):
         theirs += [source.name] if source.blobs else []
         if source.name not in by_name:
             _log.info("Ignoring source layer %s", source.name)
@@ -188,7 +190,10 @@ def layer_arrays(net: Net, *, write_diff: bool = False, read: Read = read_now) -
 
 
 def save(net: Net, path: str | os.PathLike[str], *, write_diff: bool = False) -> None:
-    """Write a .caffemodel atomically."""
+    """Write a .caffemodel atomically; a path that ends in .safetensors: as public transformers of its family come."""
+    if is_safetensors(path):
+        write_safetensors(path, write_named(hdf5_arrays(net), os.fspath(path)))
+        return
     write_weights(path, bare_proto(net), layer_arrays(net, write_diff=write_diff))
 
 

@@ -239,7 +239,8 @@ class PycaffeNet(core.Net):
 
     # -- weights ------------------------------------------------------------------------------------------------------
     def copy_from(self, path: str | os.PathLike[str]) -> None:
-        """Load weights (.caffemodel, binary or HDF5) by layer name. Raises WeightsError naming file and layer."""
+        """Load weights by layer name: a .caffemodel, binary or HDF5, or a .safetensors file (or index of several) of a
+        public transformer. Raises WeightsError naming file and layer."""
         self._check_unfolded()
         weights.copy_from(self, path)
 
@@ -262,7 +263,8 @@ class PycaffeNet(core.Net):
         self.copy_from(path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a .caffemodel. If writing fails, no incomplete file is left."""
+        """Write a .caffemodel; a path that ends in .safetensors: a file like those of public transformers, of a net of
+        such a family. If writing fails, no incomplete file is left."""
         weights.save(self, path)
 
     def save_hdf5(self, path: str | os.PathLike[str]) -> None:

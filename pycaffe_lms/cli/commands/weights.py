@@ -17,7 +17,7 @@ from .. import flags
 _log = logging.getLogger(__name__)
 
 _ABOUT = """List public weights, or get them by name: the path of the file goes to stdout, for example for -weights.
-"weights diff OLD NEW" compares two files.
+"weights diff OLD NEW" compares two files, "weights convert IN OUT" writes a file in another form.
 
 They are kept in PYCAFFE_LMS_CACHE or ~/.cache/pycaffe_lms and checked by their checksum each time. A broken download
 goes on where it stopped when the command is run again. No other command uses the network."""
@@ -29,8 +29,8 @@ def build_parser() -> flags.Parser:
     p.add_argument(
         "action",
         metavar="ACTION",
-        choices=("get", "list", "diff"),
-        help="get: have the file in the cache and print its path; list: print all names; diff: compare two files",
+        choices=("get", "list", "diff", "convert"),
+        help="get: have the file in the cache and print its path; list: print all names; diff, convert: see their help",
     )
     p.add_argument("name", metavar="NAME", nargs="?", help="of get: which weights, of the list")
     p.add_argument("--from", dest="source", default="", metavar="FILE", help="copy this file instead of downloading it")

@@ -1,8 +1,8 @@
-"""Read weights files of every generation (HDF5 is recognised by content), and write binary ones.
+"""Read weights files of every generation (HDF5 is recognised by content, safetensors by name), and write binary ones.
 
 A field of a fork whose number means something else in our schema does not prevent reading the weights.
 Source: BVLC/caffe 9b89154, src/caffe/net.cpp (CopyTrainedLayersFrom), src/caffe/util/io.cpp (behaviour).
-See also: hdf5_weights.py; blobproto.py for the shape rules.
+See also: hdf5_weights.py, safetensors_file.py; blobproto.py for the shape rules.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from ..rawfile import is_hdf5, not_a, parse_message, read_bytes
 from .blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
 from .hdf5_weights import read_hdf5_weights
 from .pieces import Piece, blob_pieces, framed, write_pieces
+from .safetensors_file import Tensors, is_safetensors
+from .transformer_names import read_named
 
 _WHAT = "a caffemodel"
 _LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
@@ -37,8 +39,17 @@ def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     Raises: WeightsError for a file that is missing, damaged, of another kind or over 2 GiB - 1 (binary), and for
     blobs whose values do not fill their shape; MissingDependency for HDF5 without h5py.
     """
-    if is_hdf5(path):
-        return read_hdf5_weights(path)
+    return list(each_layer(path))
+
+
+def each_layer(path: str | os.PathLike[str]) -> Iterable[LayerWeights]:
+    """Do as `read_weights`, but read a safetensors file a layer at a time."""
+    if is_safetensors(path):
+        return read_named(Tensors(path), os.fspath(path))
+    return read_hdf5_weights(path) if is_hdf5(path) else _read_binary(path)
+
+
+def _read_binary(path: str | os.PathLike[str]) -> list[LayerWeights]:
     file = os.fspath(path)
     try:
         net = parse_message(NetParameter(), path, _WHAT, WeightsError)
