@@ -1,7 +1,7 @@
 """Write whole transformers into a NetSpec: nets like GPT-2, like LLaMA and Qwen2, and vision transformers.
 
-Layers are called embed, positions, block1_norm1, .., norm, scores; `weight_names.py` says what public files call their
-weights.
+Layers are called embed, positions, block1_norm1, .., norm, scores; `formats/weights/transformer_names.py` says what
+public files call their weights.
 """
 
 from __future__ import annotations

@@ -25,13 +25,20 @@ from zoo.table import BEGIN, END, HEAD, MORE, TAIL, count_text, memory_text, row
 TRAIN, TEST = 0, 1
 NARROW = 16
 ALL = {f"{model.folder}/{model.file}": model for model in all_models()}
-_DEEP = ("cifar10_resnet-1001/", "resnet-101/", "resnet-152/")  # more of the blocks of others
+_DEEP = (
+    "cifar10_resnet-1001/",
+    "resnet-101/",
+    "resnet-152/",
+    "llama-1.3b/",
+    "vit-l-16/",
+)  # more of the blocks of others
 SOME = [pytest.param(n, marks=pytest.mark.thorough if n.startswith(_DEEP) else ()) for n in ALL]
 
 
 def tiny(model: Model):
     """The training net fed with random values at its smallest size, its largest layers with few outputs."""
-    message = fed((MODELS / model.path).read_text(), model.tiny, model.classes)
+    text = model.small() if model.small else (MODELS / model.path).read_text()
+    message = fed(text, model.tiny, model.classes)
     narrowed = set(model.narrow)
     for layer in message.layer:
         for field in ("convolution_param", "inner_product_param"):

@@ -18,6 +18,7 @@ from .nets import ALL, MODELS, SOME, tiny
 # deep ones, those with a long search, and twins of AlexNet and VGG
 LONG = ("densenet-121/train_val", "inception-v3/train_val", "cifar10_resnet-56/train_val", "caffenet/train_val")
 LONG += ("flickr_style/train_val", "rcnn_ilsvrc13/train_val", "vgg-16/train_val", "vgg-19/train_val")
+LONG += ("gpt2/train_val", "llama-1.3b/train_val", "llama-7b/train_val", "vit-b-16/train_val", "vit-l-16/train_val")
 LONG += ("alexnet/train_val", "googlenet/train_val", "resnet-34/train_val", "squeezenet-1.0/train_val")
 
 

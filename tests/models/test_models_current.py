@@ -97,6 +97,11 @@ LISTED = [
     "dcgan",
     "char_lstm",
     "char_gpt",
+    "gpt2",
+    "llama-1.3b",
+    "llama-7b",
+    "vit-b-16",
+    "vit-l-16",
 ]
 THREE = {"train_val.prototxt", "solver.prototxt", "deploy.prototxt"}
 PAIR = {f"{half}{kind}.prototxt" for half in ("generator", "discriminator") for kind in ("", "_solver")}

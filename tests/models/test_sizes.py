@@ -46,6 +46,12 @@ LEARNED = {  # the training net's; deploy nets differ where DEPLOYED says so
     "char_lstm": 128 * 128 + 4 * 512 * (128 + 512 + 1) + 4 * 512 * (512 + 512 + 1) + 128 * 513,
     # Embed and scores; of three blocks four products of attention, two of four times the width, two norms; a norm
     "char_gpt": 2 * 256 * 96 + 3 * (12 * 96 * 96 + 4 * 96) + 2 * 96,
+    # Tables of tokens and positions; blocks of four and twice four products of the width, with biases, and two norms
+    "gpt2": (50257 + 1024) * 768 + 12 * (12 * 768**2 + 13 * 768) + 2 * 768,
+    "llama-1.3b": 1_345_423_360,  # as counted for the public weights of this size
+    "llama-7b": 6_738_415_616,  # as counted for the public weights
+    "vit-b-16": 86_567_656,  # as counted for torchvision's and timm's
+    "vit-l-16": 304_326_632,
     "dcgan/generator": 3_576_704,
     "dcgan/discriminator": 2_765_568,
 }
@@ -75,6 +81,9 @@ OUTPUTS = {
     "c3d": {"prob": (1, 487)},
     "char_lstm": {"prob": (1, 1, 128)},
     "char_gpt": {"prob": (1, 128, 256)},
+    "gpt2": {"scores": (1, 1024, 50257)},
+    **{folder: {"scores": (1, 2048, 32000)} for folder in ("llama-1.3b", "llama-7b")},
+    **{folder: {"prob": (1, 1000)} for folder in ("vit-b-16", "vit-l-16")},
     "dcgan": {"image": (1, 3, 64, 64)},
 }
 
@@ -116,7 +125,9 @@ def test_every_deploy_net_is_known():
     assert {p.parent.name for p in MODELS.glob("*/deploy.prototxt")} == set(OUTPUTS)
 
 
-@pytest.mark.parametrize("folder", ["alexnet", "vgg-16", "vgg-19", "googlenet", "resnet-50", "resnet-152", "unet-3d"])
+@pytest.mark.parametrize(
+    "folder", ["alexnet", "vgg-16", "vgg-19", "googlenet", "resnet-50", "resnet-152", "unet-3d", "gpt2", "vit-b-16"]
+)
 def test_nets_on_random_data_are_the_same_nets(folder):
     random, real = deployed(folder, "train_dummy"), full_size(f"{folder}/train_val")
     assert learned(random) == learned(real)

@@ -17,8 +17,10 @@ from . import (
     digits,
     fcn,
     googlenet,
+    gpt2,
     inception_v3,
     lenet,
+    llama,
     mobilenet,
     resnet,
     shapes_ssd,
@@ -28,13 +30,14 @@ from . import (
     unet,
     unet3d,
     vgg,
+    vit,
 )
 from .catalogue import Model
 
 FAMILIES = (
     *(digits, lenet, autoencoder, siamese, cifar10, cifar_resnet, shapes_ssd),
-    *(alexnet, caffenet, vgg, googlenet, inception_v3, resnet, densenet, squeezenet, mobilenet),
-    *(fcn, ssd, unet, unet3d, c3d, dcgan, char_lstm, char_gpt),
+    *(alexnet, caffenet, vgg, googlenet, inception_v3, resnet, densenet, squeezenet, mobilenet, vit),
+    *(fcn, ssd, unet, unet3d, c3d, dcgan, char_lstm, char_gpt, gpt2, llama),
 )
 
 

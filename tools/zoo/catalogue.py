@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 Shapes = dict[str, tuple[int, ...]]
@@ -15,7 +16,8 @@ class Model:
     then it has one number per record). tiny: the same, small enough to run anywhere. item: what a batch counts.
     narrow: layers with weights whose num_output a small run lowers to a few (the largest inner products, for example).
     classes: labels are 0 .. classes - 1; None: the net has none. deep: to plan it takes long, so its memory is told
-    for one batch size only.
+    for one batch size only. small: the prototxt of the same layers with few values, for a net that is too large to run
+    anywhere.
     """
 
     folder: str
@@ -26,6 +28,7 @@ class Model:
     narrow: tuple[str, ...] = ()
     file: str = "train_val"
     deep: bool = False
+    small: Callable[[], str] | None = None
 
     @property
     def path(self) -> str:

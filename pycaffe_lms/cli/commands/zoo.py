@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         found = "get needs a name" if args.action == "get" else "list takes no names"
         raise UsageError(found, fix="`pycaffe-lms zoo` lists the models, `pycaffe-lms zoo get NAME` writes one")
     if args.action == "list":
-        print(text(_HEAD, [row for model in zoo_models().values() for row in _rows(model)], 46))
+        print(text(_HEAD, [row for model in zoo_models().values() for row in _rows(model)], 45))
         return 0
     for name in args.names:
         if name not in zoo_models():

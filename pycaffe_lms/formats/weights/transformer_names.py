@@ -20,7 +20,7 @@ from .blobproto import LayerWeights, StoredBlob
 _log = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
+class ArrayRow(NamedTuple):
     """Say where one of their arrays is.
 
     Attributes:
@@ -51,18 +51,20 @@ class Family(NamedTuple):
     prefix: str
     key: str
     layers: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ArrayRow, ...]
     unread: str = "$^"
 
 
-def _both(theirs: str, layer: str, *, turned: bool = False, part: tuple[int, int] = (0, 1)) -> tuple[Row, Row]:
+def _both(
+    theirs: str, layer: str, *, turned: bool = False, part: tuple[int, int] = (0, 1)
+) -> tuple[ArrayRow, ArrayRow]:
     """Return the rows of a layer's weight and bias."""
-    return Row(f"{theirs}.weight", layer, 0, turned, part), Row(f"{theirs}.bias", layer, 1, False, part)
+    return ArrayRow(f"{theirs}.weight", layer, 0, turned, part), ArrayRow(f"{theirs}.bias", layer, 1, False, part)
 
 
 _GPT2 = (
-    Row("transformer.wte.weight", "embed", 0),
-    Row("transformer.wpe.weight", "positions", 0),
+    ArrayRow("transformer.wte.weight", "embed", 0),
+    ArrayRow("transformer.wpe.weight", "positions", 0),
     *_both("transformer.h.{}.ln_1", "block{}_norm1"),
     *_both("transformer.h.{}.attn.c_attn", "block{}_qkv", turned=True),
     *_both("transformer.h.{}.attn.c_proj", "block{}_proj", turned=True),
@@ -70,25 +72,25 @@ _GPT2 = (
     *_both("transformer.h.{}.mlp.c_fc", "block{}_fc1", turned=True),
     *_both("transformer.h.{}.mlp.c_proj", "block{}_fc2", turned=True),
     *_both("transformer.ln_f", "norm"),
-    Row("lm_head.weight", "scores", 0),
+    ArrayRow("lm_head.weight", "scores", 0),
 )
 _LLAMA = (
-    Row("model.embed_tokens.weight", "embed", 0),
-    Row("model.layers.{}.input_layernorm.weight", "block{}_norm1", 0),
+    ArrayRow("model.embed_tokens.weight", "embed", 0),
+    ArrayRow("model.layers.{}.input_layernorm.weight", "block{}_norm1", 0),
     *_both("model.layers.{}.self_attn.q_proj", "block{}_q"),
     *_both("model.layers.{}.self_attn.k_proj", "block{}_k"),
     *_both("model.layers.{}.self_attn.v_proj", "block{}_v"),
     *_both("model.layers.{}.self_attn.o_proj", "block{}_proj"),
-    Row("model.layers.{}.post_attention_layernorm.weight", "block{}_norm2", 0),
+    ArrayRow("model.layers.{}.post_attention_layernorm.weight", "block{}_norm2", 0),
     *_both("model.layers.{}.mlp.gate_proj", "block{}_fc1", part=(0, 2)),
     *_both("model.layers.{}.mlp.up_proj", "block{}_fc1", part=(1, 2)),
     *_both("model.layers.{}.mlp.down_proj", "block{}_fc2"),
-    Row("model.norm.weight", "norm", 0),
-    Row("lm_head.weight", "scores", 0),
+    ArrayRow("model.norm.weight", "norm", 0),
+    ArrayRow("lm_head.weight", "scores", 0),
 )
 _VIT = (
-    Row("vit.embeddings.cls_token", "class_token", 0, ones=1),
-    Row("vit.embeddings.position_embeddings", "positions", 0, ones=1),
+    ArrayRow("vit.embeddings.cls_token", "class_token", 0, ones=1),
+    ArrayRow("vit.embeddings.position_embeddings", "positions", 0, ones=1),
     *_both("vit.embeddings.patch_embeddings.projection", "patches"),
     *_both("vit.encoder.layer.{}.layernorm_before", "block{}_norm1"),
     *_both("vit.encoder.layer.{}.attention.attention.query", "block{}_qkv", part=(0, 3)),
@@ -120,7 +122,7 @@ def read_named(tensors: Mapping[str, HostArray], file: str) -> Iterator[LayerWei
             f"its arrays have names of no known family ({', '.join(FAMILIES)}): it has {', '.join(list(tensors)[:3])}",
             fix="give a file of such a net, in the names of transformers",
         ).at(file=file)
-    layers: dict[str, dict[int, dict[int, tuple[Row, str]]]] = {}
+    layers: dict[str, dict[int, dict[int, tuple[ArrayRow, str]]]] = {}
     for name in tensors:
         row, layer = _row_of(family, name)
         if row is None:
@@ -166,7 +168,7 @@ def write_named(layers: Iterable[tuple[str, Sequence[HostArray | None]]], file: 
     return found
 
 
-def _row_of(family: Family, name: str) -> tuple[Row | None, str]:
+def _row_of(family: Family, name: str) -> tuple[ArrayRow | None, str]:
     """Return the row that names an array, with the name of our layer; None: no row does."""
     bare = re.sub(r"\.(\d+)\.", ".{}.", name, count=1)
     number = re.search(r"\.(\d+)\.", name)
@@ -177,7 +179,7 @@ def _row_of(family: Family, name: str) -> tuple[Row | None, str]:
 
 
 def _joined(
-    tensors: Mapping[str, HostArray], parts: Mapping[int, tuple[Row, str]], layer: str, file: str
+    tensors: Mapping[str, HostArray], parts: Mapping[int, tuple[ArrayRow, str]], layer: str, file: str
 ) -> StoredBlob:
     """Return our parameter, of its parts."""
     (row, first), *_ = parts.values()
