@@ -27,6 +27,7 @@ def _ops_by_array(x, dy, y, size):
         ("power_backward", [x, dy, y], (3.0, 2.0, 1.0)),
         ("relu_backward", [x, dy, y], (0.1,)),
         ("dropout_forward", [x, y, np.array([2**40 + 3, 2**33 + 1, 2**32 + 5], np.uint64)], ()),
+        ("drop_path_forward", [x, y, np.array([2**40 + 3, 2**33 + 1, 2**32 + 5], np.uint64)], ()),
         ("eltwise_max_backward", [dy, mask, y], ()),
         ("fill", [y], (2.5,)),
         ("copy", [x, y], ()),
@@ -65,7 +66,7 @@ def test_element_wise(dtype, size):
     for name, arrays, rest in _ops_by_array(x, dy, y, size):
         if name == "eltwise_max_backward":
             _same_everywhere(name, arrays, lambda a: (a[0], a[1], [1], [a[2]]), tolerance)
-        elif name == "dropout_forward":
+        elif name in ("drop_path_forward", "dropout_forward"):
             _same_everywhere(name, arrays, lambda a: (a[0], a[1], 0.4, a[2], 1 / 0.6), tolerance)
         else:
             _same_everywhere(name, arrays, lambda a, rest=rest: (*a, *rest), tolerance)
