@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import HostArray
 from ..errors import ArrayError, GraphError
 from ..pycaffe.net import PycaffeNet
+from .steps import Steps, step_net
 
 _TINY = 1e-30  # keeps the logarithm of a probability finite
 _CLOSE = 1e-4
@@ -23,10 +24,13 @@ def generate(
     temperature: float = 1.0,
     top_k: int = 0,
     seed: int | None = None,
+    cache: bool = True,
 ) -> Iterator[int]:
     """Yield `tokens` ids, each drawn by the net's probabilities after the prompt and the ids before it.
 
-    The whole window runs for each token: its last T ids, where there are more.
+    Up to T ids, a net of one position runs for each token, which keeps keys and values of those before. It shares the
+    parameters. The whole window, the last T ids, runs where there are more, with Large Model Support, and for a net
+    with layers that may mix positions otherwise than by attention. Scores are equal to rounding.
 
     Args:
         net: has one input (1, T), ids, and one output (1, T, vocabulary), scores, or probabilities by a Softmax layer.
@@ -35,6 +39,7 @@ def generate(
         temperature: scores are divided by it: below 1 favours likely tokens, 0 takes the likeliest.
         top_k: draw from so many likeliest tokens; 0: from all.
         seed: of the draws; None: others each time.
+        cache: False runs whole windows.
 
     Raises:
         GraphError: the net is not such a one.
@@ -45,12 +50,23 @@ def generate(
     _check_arguments(ids, size, tokens, temperature, top_k)
     probabilities = _ends_in_softmax(net)
     rng = np.random.default_rng(seed)
+    message = step_net(net) if cache and not (net.lms.enabled or net.optimised) else None
 
     def drawn() -> Iterator[int]:
+        if message is None:
+            yield from drawn_by(None)
+            return
+        steps = Steps(net, message)
+        try:
+            yield from drawn_by(steps)
+        finally:
+            steps.close()
+
+    def drawn_by(steps: Steps | None) -> Iterator[int]:
         for k in range(tokens):
             recent = ids[-window:]
-            row = _row(net, recent)
-            if k == 0 and len(recent) < window:
+            row = _row(net, recent) if steps is None or len(ids) > window else steps.row(ids)
+            if steps is None and k == 0 and len(recent) < window:
                 _check_causal(row, _row(net, recent, pad=1))
             if not np.isfinite(row).all():
                 raise ArrayError(

@@ -129,6 +129,8 @@ def attention(site: Site) -> str:
     layer, options = site.layer, site.param.attention_param
     if layer.random:
         site.refuse("has phase TRAIN, in which it drops weights at random", "remove `phase: TRAIN`")
+    if layer.cache:
+        site.refuse("has a cache, which outlives a forward", "export the net of whole windows, without cache")
     queries, keys = site.bottom_shapes[0][1], site.bottom_shapes[-1][1]
     bottoms = list(site.bottoms)
     if layer.packed:
@@ -177,6 +179,8 @@ def _by_head(site: Site, x: str, positions: int, group: int) -> str:
 )
 def rotary_embedding(site: Site) -> str:
     rotation = site.layer.rotation
+    if len(site.bottoms) == 2:
+        site.refuse("has positions as a bottom", "export the net of whole windows, whose positions are 0, 1, ..")
     _, positions, heads, dim, turned, base, interleaved = rotation
     half = turned // 2
     angles = np.arange(positions)[:, None] * base ** (-2.0 * np.arange(half) / max(1, turned))

@@ -164,6 +164,14 @@ class AttentionShape(NamedTuple):
         return found
 
 
+class AttentionCache(NamedTuple):
+    """Keys and values (items, length, kv_heads * dim) that are kept, and room for scores (items, heads, length)."""
+
+    keys: AnyArray
+    values: AnyArray
+    scores: AnyArray
+
+
 class LinearLoss(NamedTuple):
     """Describe the loss of a linear layer's scores: positions of `width` values, scores of `classes`.
 

@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: ef0af5238ecf7fa67686637bbb03a961edf17714e1e6c41a223167f79da9dd9f
+# sha256 of proto/caffe.proto: 9c9510c7f922fe228bbd7c5147825205213f984c0c7880e2b71da8e54f70c11f
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -1821,20 +1821,22 @@ class MatMulParameter(_message.Message):
     def __init__(self, transpose_a: bool = ..., transpose_b: bool = ...) -> None: ...
 
 class AttentionParameter(_message.Message):
-    __slots__ = ("heads", "kv_heads", "causal", "window", "scale", "dropout_ratio")
+    __slots__ = ("heads", "kv_heads", "causal", "window", "scale", "dropout_ratio", "cache")
     HEADS_FIELD_NUMBER: _ClassVar[int]
     KV_HEADS_FIELD_NUMBER: _ClassVar[int]
     CAUSAL_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SCALE_FIELD_NUMBER: _ClassVar[int]
     DROPOUT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     heads: int
     kv_heads: int
     causal: bool
     window: int
     scale: float
     dropout_ratio: float
-    def __init__(self, heads: _Optional[int] = ..., kv_heads: _Optional[int] = ..., causal: bool = ..., window: _Optional[int] = ..., scale: _Optional[float] = ..., dropout_ratio: _Optional[float] = ...) -> None: ...
+    cache: int
+    def __init__(self, heads: _Optional[int] = ..., kv_heads: _Optional[int] = ..., causal: bool = ..., window: _Optional[int] = ..., scale: _Optional[float] = ..., dropout_ratio: _Optional[float] = ..., cache: _Optional[int] = ...) -> None: ...
 
 class DropPathParameter(_message.Message):
     __slots__ = ("dropout_ratio",)

@@ -114,6 +114,7 @@ class LayerTypes:
         window: Int = 0,
         scale: Float = ...,
         dropout_ratio: Float = 0,
+        cache: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

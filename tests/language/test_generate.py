@@ -10,8 +10,10 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms import layers as L
 from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import ArrayError, GraphError
-from pycaffe_lms.language import generate, transformer_block
+from pycaffe_lms.language import generate, gpt2, llama, steps, transformer_block
+from pycaffe_lms.lms.config import LMSConfig
 
 WORDS, WINDOW = 5, 4
 
@@ -80,6 +82,63 @@ def test_the_last_window_decides(more):
         assert token == net.forward(data=np.array([window]))["scores"][0, -1].argmax()
     short = list(generate(net, [1, 4], 1, temperature=0))  # the rest of the window is filled up
     assert short[0] == net.forward(data=np.array([[1, 4, 0, 0]]))["scores"][0, 1].argmax()
+
+
+def family_net(kind, window=12):
+    n = caffe.NetSpec()
+    n.data = L.Input(shape={"dim": [1, window]})
+    sizes = {"vocabulary": 11, "width": 16, "blocks": 2, "heads": 4, "hidden": 24, "std": 0.6}
+    if kind == "gpt2":
+        gpt2(n, n.data, positions=window, **sizes)
+    else:
+        llama(n, n.data, kv_heads=2, qkv_bias=True, tied=True, **sizes)
+    return caffe.Net(n.to_proto(), caffe.TEST, device=get_device("cpu"), seed=5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_text_is_the_same_with_kept_keys_and_values(kind, monkeypatch):
+    """Six tokens come by steps, the others by windows that move; each token of the first runs once."""
+    net, runs = family_net(kind), []
+    forward = steps.Steps.row
+    monkeypatch.setattr(steps.Steps, "row", lambda self, ids: runs.append(len(ids)) or forward(self, ids))
+    for seed in range(3):
+        some = {"seed": seed, "temperature": 4}
+        kept = list(generate(net, [3, 1, 4, 1, 5, 9], 15, **some))
+        assert kept == list(generate(net, [3, 1, 4, 1, 5, 9], 15, cache=False, **some))
+    assert runs == [6, 7, 8, 9, 10, 11, 12] * 3
+    assert len(set(kept)) > 3
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_scores_of_steps_are_those_of_windows(kind):
+    net, ids = family_net(kind), [3, 1, 4, 1, 5, 9, 2, 6]
+    message = steps.step_net(net)
+    one = steps.Steps(net, message)
+    for change in (0, 3, 7):  # texts that have their beginning in common with the one before
+        ids[change] = 7
+        whole = net.forward(data=np.array([ids + [0] * 4]))["scores"][0, len(ids) - 1]
+        np.testing.assert_allclose(one.row(ids), whole, rtol=0, atol=1e-4 * np.abs(whole).max())
+    one.close()
+    assert {p.name for p in message.layer if p.type == "Attention"} == {"block1_attention", "block2_attention"}
+
+
+def test_kept_keys_and_values_may_leave_the_device():
+    net, found = family_net("gpt2"), []
+    for device, lms in ((get_device("cpu"), None), (SimDevice(1 << 20), LMSConfig(threshold_kb=0.25, ahead=1))):
+        one = caffe.Net(steps.step_net(net), caffe.TEST, device=device, lms=lms, seed=5)
+        places = [{"data": np.array([[k]]), one.inputs[0]: np.array([[p]])} for p, k in enumerate((3, 1, 4, 1))]
+        found.append([one.forward(**given)["scores"].copy() for given in places])
+    np.testing.assert_array_equal(*found)
+    assert device.bytes_in > 0 and not np.array_equal(found[0][1], found[0][3])
+
+
+def test_a_layer_that_mixes_positions_has_no_steps(table):
+    n = caffe.NetSpec()
+    n.data = L.Input(shape={"dim": [1, WINDOW]})
+    n.embed = L.Embed(n.data, input_dim=WORDS, num_output=WORDS, bias_term=False)
+    n.mixed = L.Reverse(n.embed, axis=1)
+    assert steps.step_net(built(n)) is None
+    assert steps.step_net(table_net(table)) is not None
 
 
 def test_ids_come_one_by_one(table):

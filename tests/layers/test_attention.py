@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -47,8 +48,27 @@ CASES: list[Case] = [
     _attention("dropout_ratio: 0.5", 3, 300, heads=2, items=0),
 ]
 PLAIN = [c for c in CASES if "dropout" not in c.text]
+
+
+def _next(fields, heads=1, kv_heads=0, dim=4, items=2, packed=False):
+    """One query of each item, at its position; the cache is empty."""
+    wide, narrow = heads * dim, (kv_heads or heads) * dim
+    sizes = [wide + 2 * narrow] if packed else [wide, narrow, narrow]
+    text = f"attention_param {{ heads: {heads} kv_heads: {kv_heads} causal: true {fields} }}"
+    shapes = (*((items, 1, size) for size in sizes), (items, 1))
+    return Case("Attention", text, shapes, phase=TEST, integer_bottoms=((len(sizes), 5),))
+
+
+NEXT = [
+    _next("cache: 5", heads=2),
+    _next("cache: 5 window: 2", heads=4, kv_heads=2, dim=2),
+    _next("cache: 300", heads=2, dim=3, packed=True),
+    _next("cache: 4", items=0),
+    _next("cache: 3", heads=2),  # positions may be outside
+]
+CASES += NEXT
 DROPPING = [c for c in CASES if "dropout" in c.text and c.shapes[0][0]]
-SMALL = [c for c in CASES if 0 < np.prod(c.shapes[0]) < 200 and c.shapes[-1][1] < 10]
+SMALL = [c for c in CASES if c not in NEXT and 0 < np.prod(c.shapes[0]) < 200 and c.shapes[-1][1] < 10]
 
 
 def parts(shape, bottoms):
@@ -89,7 +109,7 @@ def test_gradient(case):
     check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)), refill=refill)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.shapes[0][0]], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.shapes[0][0] and c not in NEXT], ids=str)
 def test_blocks_of_queries_give_the_same(case, monkeypatch):
     """Three queries at a time, of which the last may be fewer."""
     whole, bottoms = case.bench(), case.make_bottoms(np.random.default_rng(3))
@@ -147,9 +167,43 @@ def test_the_share_of_weights_that_is_dropped():
     assert abs(y.mean() - 1) < 0.01 and y.std() == pytest.approx((0.2 / 0.8 / 400) ** 0.5, rel=0.2)
 
 
+@pytest.mark.parametrize("case", NEXT[:3], ids=str)
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)], ids=["f32", "f64"])
+def test_position_by_position_it_is_the_attention_of_all(case, dtype, tolerance):
+    """Two items, the second of which begins two positions later, and each begins anew."""
+    bench, rng, n = case.bench(dtype), np.random.default_rng(8), 5
+    shapes = [(2, n, shape[2]) for shape in case.shapes[:-1]]
+    text = re.sub(r"cache: \d+", "", case.text)
+    expected = LayerBench("Attention", text, tuple(shapes), dtype=dtype)
+    bottoms = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    (y,) = expected.forward(bottoms)
+    for step in range(n + 2):
+        places = [step % n, max(0, step - 2)]
+        now = [np.stack([b[i, p : p + 1] for i, p in enumerate(places)]) for b in bottoms]
+        (found,) = bench.forward([*now, np.array(places, dtype)[:, None]])
+        right = np.stack([y[i, p : p + 1] for i, p in enumerate(places)])
+        np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
+
+
+def test_a_position_outside_of_the_cache():
+    bench = LayerBench(
+        "Attention", "attention_param { causal: true cache: 2 }", ((3, 1, 2),) * 3 + ((3, 1),), phase=TEST
+    )
+    (y,) = bench.forward([*np.ones((3, 3, 1, 2)), np.array([[2.0], [1], [-1]])])
+    assert np.isnan(y[[0, 2]]).all() and np.isfinite(y[1]).all()
+
+
+def test_a_cache_has_a_position_for_each_query():
+    for shapes in (((1, 1, 6),) * 3 + ((1,),), ((1, 2, 6),) * 3 + ((1, 1),)):
+        with pytest.raises(ShapeError, match='layer "l".*one query and its position'):
+            LayerBench("Attention", "attention_param { causal: true cache: 2 }", shapes, phase=TEST)
+
+
 def test_three_bottoms_or_one():
     with pytest.raises(BlobCountError, match="takes 1 or 3 bottom blob"):
         LayerBench("Attention", "", ((1, 2, 6), (1, 2, 6)))
+    with pytest.raises(BlobCountError, match="takes 2 or 4 bottom blob"):
+        LayerBench("Attention", "attention_param { causal: true cache: 2 }", ((1, 1, 6),) * 3, phase=TEST)
 
 
 def test_a_packed_bottom_is_three():
@@ -205,6 +259,7 @@ def test_needs_and_memory():
             "6 values per position, not a multiple of 4",
         ),
         ("", ((2, 6),), ShapeError, "not 3 axes"),
+        ("attention_param { causal: true cache: 2 }", ((1, 1, 6),) * 3 + ((1, 1),), LayerParamError, "cache is for"),
     ],
 )
 def test_refused(text, shapes, error, message):

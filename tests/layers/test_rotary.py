@@ -25,11 +25,14 @@ CASES: list[Case] = [
     _rotary("heads: 2", (2, 5, 8), in_place=True),
     _rotary("heads: 2", (0, 5, 8)),
     _rotary("heads: 4", (2, 70, 64)),
+    Case("RotaryEmbedding", "rotary_embedding_param { heads: 2 }", ((2, 3, 8), (2, 3)), integer_bottoms=((1, 9),)),
 ]
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-6)], ids=["f32", "f64"])
-@pytest.mark.parametrize("case", [c for c in CASES if c.shapes[0][0] and not c.in_place], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.shapes[0][0] and not c.in_place and len(c.shapes) == 1], ids=str
+)
 def test_is_onnx_s_operator(case, dtype, tolerance):
     """It is handed tables of cosines and sines, here by position."""
     bench, (x,) = case.bench(dtype), case.make_bottoms(np.random.default_rng(1))
@@ -54,6 +57,18 @@ def test_far_positions_keep_their_angle_in_single_precision():
     bench = LayerBench("RotaryEmbedding", "", ((1, 100_001, 2),), dtype=np.float32)
     (y,) = bench.forward([np.tile(np.array([1.0, 0.0]), (1, 100_001, 1))])
     np.testing.assert_allclose(y[0, -1], [np.cos(1e5), np.sin(1e5)], atol=1e-6)
+
+
+def test_positions_as_a_bottom_choose_rows_of_the_whole():
+    x, places = np.random.default_rng(3).normal(size=(2, 3, 8)), np.array([[0, 5, 2], [6, 6, 1]])
+    whole = LayerBench("RotaryEmbedding", "rotary_embedding_param { heads: 2 }", ((6, 7, 8),))
+    (turned,) = whole.forward([np.repeat(x.reshape(6, 1, 8), 7, axis=1)])
+    bench = CASES[-1].bench()
+    (y,) = bench.forward([x, places])
+    np.testing.assert_allclose(y.reshape(6, 8), turned[np.arange(6), places.ravel()], rtol=1e-13)
+    assert bench.layer.backward_needs([True, False], []) == Needs(bottoms=frozenset({1}))
+    with pytest.raises(ShapeError, match="there are"):
+        LayerBench("RotaryEmbedding", "", ((2, 3, 8), (2, 4)))
 
 
 def test_needs():

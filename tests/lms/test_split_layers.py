@@ -91,6 +91,7 @@ def _expected_to_split(case):
     shared |= case.type == "MatMul" and (len(case.shapes[0]) < 3 or case.shapes[0][:-2] != case.shapes[1][:-2])
     random = case.type in ("Dropout", "DropPath") or "STOCHASTIC" in case.text or "dropout" in case.text
     nothing = (case.type == "Concat" and len(case.shapes) == 1) or (case.type == "Slice" and case.n_top == 1)
+    nothing |= "cache" in case.text  # a state belongs to all items
     nothing |= case.text == "slice_param { slice_point: 3 }"  # a top without elements
     return not (along_batch or shared or random or nothing)
 

@@ -47,6 +47,7 @@ def kernels(tmp_path_factory):
     sources = {
         "weights slopes": attention._ROWS,
         "dropping_weights dropping_slopes": dropping,
+        "keep attend": attention._NEXT,
         "drop_path": dropout._PATH,
     }
     return Kernels(tmp_path_factory.mktemp("kernels"), np.float64, sources)
@@ -62,9 +63,9 @@ class Theirs(HostArrays):
 
 @pytest.mark.parametrize("case", [*(c for c in CASES if c.shapes[0][1] < 20), *PRODUCTS], ids=str)
 def test_products_are_those_of_the_cpu(case, kernels, monkeypatch):
-    def launch(source, name, dtype, threads, *args, block, grid):
+    def launch(source, name, dtype, threads, *args, block=256, grid=0):
         dropping = "dropping_" if source is attention._ROWS_DROPPING else ""
-        kernels.run(dropping + name, grid, block, *args)
+        kernels.run(dropping + name, grid or -(-threads // block), block, *args)
 
     monkeypatch.setattr(cuda, "gemm_batched", product)
     monkeypatch.setattr(attention, "launch", launch)
@@ -73,7 +74,9 @@ def test_products_are_those_of_the_cpu(case, kernels, monkeypatch):
     for device in (HostArrays(), Theirs()):
         bench, rng = case.bench(device=device), np.random.default_rng(1)
         (y,) = bench.forward(case.make_bottoms(rng))
-        found.append([y, *bench.backward([rng.normal(size=y.shape)])[0]])
+        slopes = bench.backward([rng.normal(size=y.shape)])[0] if any(bench.propagate_down) else []
+        kept = [bench.scratch[name] for name in ("keys", "values") if name in bench.scratch]
+        found.append([y, *slopes, *kept])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-11, atol=1e-12)
 

@@ -246,7 +246,14 @@ def _transformer_cases():
         product_plan((4, 16, 24), (4, 24, 8), (4, 16, 8), False, False),
     )
     for interleaved in (False, True):
-        yield "rotary_forward", h(2, 9, 48), h(2, 9, 48), Rotation(18, 9, 2, 24, 16, 1e4, interleaved), interleaved
+        yield (
+            "rotary_forward",
+            h(2, 9, 48),
+            h(2, 9, 48),
+            None,
+            Rotation(18, 9, 2, 24, 16, 1e4, interleaved),
+            interleaved,
+        )
     size = 40, 24, 16
     for transpose in (False, True):
         w = h(16, 24) if transpose else h(24, 16)

@@ -19,7 +19,17 @@ OURS |= {"LMSPlanPiece", "BestScore", "UnsupportedField"}
 OURS |= {"C3DWeights", "C3DLayerBlobs", "C3DBlob"}
 OURS |= {
     f"{name}Parameter"
-    for name in ("LayerNorm", "RMSNorm", "GELU", "GatedUnit", "MatMul", "Attention", "RotaryEmbedding", "TokenData")
+    for name in (
+        "LayerNorm",
+        "RMSNorm",
+        "GELU",
+        "GatedUnit",
+        "MatMul",
+        "Attention",
+        "RotaryEmbedding",
+        "TokenData",
+        "DropPath",
+    )
 }  # layers of transformers
 OUR_NUMBERS = range(7000, 7200)
 # What forks brought: messages, and numbers in Caffe's own messages.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import AnyArray
-from ...ops.records import AttentionShape, QueryKeyValue
+from ...ops.records import AttentionCache, AttentionShape, QueryKeyValue
 from ..base import TRAIN, Count, Declaration, Lives, Needs, Ops, Pass, Shape, Shapes
 from ..mixins import RandomLayer
 from ..registry import register_layer
@@ -38,15 +38,25 @@ class AttentionLayer(RandomLayer):
     alone; window, with causal: only the last `window` of them. A query that sees no key gets zeros. dropout_ratio r
     (default 0), TRAIN: each weight of a value becomes 0 with probability r, else is divided by 1 - r; backward draws
     again, as Dropout does.
+    cache L (default 0), TEST: T is 1, and keys and values of up to L positions are kept from forward to forward. One
+    more bottom, (N, 1), is the position 0..L-1 of each query: its key and value are kept there, and it sees those that
+    are kept at positions up to its own. A position outside of 0..L-1 makes y NaN. Nothing has a gradient then.
     The scores of a block of queries exist at a time, at most 64 MiB of them (or one query's). Backward reads all
     bottoms, and makes the scores again from them and one saved number for each query and head. With `-math bf16`, a GPU
     uses cuDNN's fused kernels where these do the sizes and dropout_ratio is 0; backward then reads y too.
-    Raises: LayerParamError for heads that kv_heads does not divide, a window without causal, or a dropout_ratio outside
-    [0, 1); ShapeError for bottoms that do not fit each other; BlobCountError for two bottoms.
+    Raises: LayerParamError for heads that kv_heads does not divide, a window without causal, a dropout_ratio outside
+    [0, 1), or a cache that is not causal or not in TEST; ShapeError for bottoms that do not fit each other;
+    BlobCountError for another number of bottoms.
     Source: Vaswani et al., Attention Is All You Need (2017); ONNX's operator Attention.
     """
 
     declares = Declaration(bottoms=_Bottoms(1, 3), splits_over_batch=True)
+
+    def check_counts(self, n_bottom: int, n_top: int) -> None:
+        if self.param.attention_param.cache:
+            last = frozenset({n_bottom - 1})
+            self.declares = Declaration(bottoms=_Bottoms(2, 4), no_backward=None, full_precision=last)
+        super().check_counts(n_bottom, n_top)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         options = self.param.attention_param
@@ -64,14 +74,19 @@ class AttentionLayer(RandomLayer):
                 f"dropout_ratio is {options.dropout_ratio:g}", fix="set dropout_ratio to 0 or more and less than 1"
             )
         self.dropout = options.dropout_ratio if self.phase == TRAIN else 0.0
-        self.packed = len(self.param.bottom) == 1
+        self.cache = options.cache
+        if self.cache and (not options.causal or self.phase == TRAIN):
+            raise self.error("cache is for a causal attention in TEST", fix="add causal: true, or delete cache")
+        self.packed = len(self.param.bottom) == (2 if self.cache else 1)
 
     @property
     def random(self) -> bool:
         return self.dropout > 0
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        q, k, v = self._parts(bottom_shapes) if self.packed else [tuple(shape) for shape in bottom_shapes]
+        if self.cache:
+            self._check_places(bottom_shapes)
+        q, k, v = self._parts(bottom_shapes) if self.packed else [tuple(shape) for shape in bottom_shapes[:3]]
         self.pairs = self.heads * q[1] * k[1]
         for i, shape in enumerate((q, k, v)):
             if len(shape) != 3:
@@ -96,6 +111,16 @@ class AttentionLayer(RandomLayer):
                 )
         return [q]
 
+    def _check_places(self, bottom_shapes: Shapes) -> None:
+        """Raise ShapeError unless there is one position of each item."""
+        q, at = tuple(bottom_shapes[0]), tuple(bottom_shapes[-1])
+        if at != (q[0], 1) or q[1:2] != (1,):
+            raise self.shape_error(
+                f"has shape {at}, and the queries {q}: with a cache there is one query and its position of each item",
+                bottom=len(bottom_shapes) - 1,
+                fix=f"give queries (N, 1, values) and positions (N, 1), here ({q[0]}, 1)",
+            )
+
     def _parts(self, bottom_shapes: Shapes) -> list[Shape]:
         """Return the shapes of queries, keys and values in a packed bottom."""
         shape, parts = tuple(bottom_shapes[0]), self.heads + 2 * self.kv_heads
@@ -116,13 +141,19 @@ class AttentionLayer(RandomLayer):
         return self.pairs
 
     def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
-        return not self.random and bool(ops.attention_half_plan(self._shape(bottom_shapes), self.dtype))
+        return not (self.random or self.cache) and bool(ops.attention_half_plan(self._shape(bottom_shapes), self.dtype))
 
     def next_step_scalars(self) -> dict[str, Sequence[int]]:
         return self.next_key() if self.random else {}
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.shape = self._shape(bottom_shapes)
+        if self.cache:
+            narrow, scores = self.kv_heads * self.dim, (self.shape.items, self.heads, self.cache)
+            for name in ("keys", "values"):
+                self.scratch(name, (self.shape.items, self.cache, narrow), lives=Lives.STATE, backward=False)
+            self.scratch("scores", scores, lives=Lives.CALL, backward=False)
+            return
         if self.random:
             self.step_scalar("key", 3)
         self.plan = ops.attention.plan(self.shape, self.dtype, self.context.half)
@@ -134,7 +165,8 @@ class AttentionLayer(RandomLayer):
             self.scratch("backward_work", size, dtype=np.uint8, lives=Lives.CALL, forward=False)
 
     def _shape(self, bottom_shapes: Shapes) -> AttentionShape:
-        (n, t, _), (_, s, _) = (bottom_shapes[0], bottom_shapes[-1])
+        n, t, _ = bottom_shapes[0]
+        s = self.cache or bottom_shapes[0 if self.packed else 1][1]
         options = self.param.attention_param
         one = self.heads * s * self.dtype.itemsize  # bytes of the scores of one query
         rows = max(1, min(t, _BLOCK_BYTES // max(1, one)))
@@ -152,6 +184,8 @@ class AttentionLayer(RandomLayer):
         return Needs(bottoms=frozenset({0, 1, 2} if any(propagate_down[:2]) else {0, 1}))
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
+        if self.cache:
+            return 4 * self.shape.items * self.heads * self.dim * self.cache
         pairs = sum((end - first) * (stop - begin) for first, end, begin, stop in self.shape.blocks())
         return 4 * self.shape.items * self.heads * self.dim * pairs
 
@@ -159,6 +193,10 @@ class AttentionLayer(RandomLayer):
         return 1.0, 0.85 if forward else 2.9  # five products in backward; measured with fused kernels
 
     def forward(self, io: Pass) -> None:
+        if self.cache:
+            cache = AttentionCache(io.scratch["keys"], io.scratch["values"], io.scratch["scores"])
+            io.ops.attend_next(self.shape, self._of(io.bottom[:-1]), io.bottom[-1], io.top[0], cache)
+            return
         work, key = io.scratch.get("work"), io.scratch.get("key")
         io.ops.attention.forward(self.plan, self._of(io.bottom), io.top[0], io.scratch["lse"], work, key)
 

@@ -9,10 +9,10 @@ from numpy.typing import DTypeLike
 
 from ....arrays import HostArray
 from ...attention_plan import AttentionPlan, block_rooms, in_blocks
-from ...records import AttentionShape, QueryKeyValue
+from ...records import AttentionCache, AttentionShape, QueryKeyValue
 from ..activation.dropout import drop_rows
 
-__all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
+__all__ = ["attend_next", "attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
 
 
 def attention_half_plan(shape: AttentionShape, dtype: DTypeLike) -> bool:
@@ -56,6 +56,32 @@ def attention_forward(
             s /= np.where(total == 0, 1, total)
             _drop(s, shape, n, block, key)
             y[n, :, :, first:end] = s @ v[n, :, :, begin:stop]
+
+
+def attend_next(
+    shape: AttentionShape, inputs: QueryKeyValue, at: HostArray, y: HostArray, cache: AttentionCache
+) -> None:
+    """Compute y (items, 1, heads * dim) of one query each, at position at[item], where its key and value are kept.
+
+    A query sees the keys kept at positions up to its own, with shape.window the last of them. shape.keys is the length
+    of the cache. A position outside of it keeps nothing, and makes y NaN.
+    """
+    heads = (shape.heads, shape.kv_heads, shape.kv_heads)
+    q, k, v = (x.reshape(shape.items, n, shape.dim) for x, n in zip(shape.parts(inputs), heads, strict=True))
+    keys, values = (c.reshape(shape.items, shape.keys, shape.kv_heads, shape.dim) for c in (cache.keys, cache.values))
+    group = shape.heads // shape.kv_heads
+    out = y.reshape(shape.items, shape.kv_heads, group, shape.dim)
+    for n, position in enumerate(at.reshape(-1).astype(np.int64).tolist()):
+        if not 0 <= position < shape.keys:
+            out[n] = np.nan
+            continue
+        keys[n, position], values[n, position] = k[n], v[n]
+        first = max(0, position + 1 - shape.window) if shape.window else 0
+        seen = slice(first, position + 1)
+        queries = q[n].reshape(shape.kv_heads, group, shape.dim)
+        s = queries @ keys[n, seen].transpose(1, 2, 0) * y.dtype.type(shape.scale)
+        s = np.exp(s - s.max(axis=-1, keepdims=True))
+        out[n] = (s / s.sum(axis=-1, keepdims=True)) @ values[n, seen].transpose(1, 0, 2)
 
 
 def attention_backward(

@@ -11,11 +11,11 @@ from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.cuda import launch
 from ...attention_plan import AttentionPlan, block_rooms, in_blocks
-from ...records import AttentionShape, QueryKeyValue
+from ...records import AttentionCache, AttentionShape, QueryKeyValue
 from ..activation.dropout import KEPT, threshold
 from ..source import BLOCK_MAX, BLOCK_SUM
 
-__all__ = ["attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
+__all__ = ["attend_next", "attention_backward", "attention_forward", "attention_half_plan", "attention_plan"]
 
 # A block of threads for each row of scores (heads, rows, columns); column 0 is key `begin`, row 0 query `first`. FACTOR
 # is that of a weight, of which a row of all keys has `keys`, and `heads` come before those of this item.
@@ -86,6 +86,58 @@ _ROWS_DROPPING = (
 #define FACTOR(c) (kept(key, PLACE(c), drop) ? (A)grow : (A)0)
 """
     + _KERNELS
+)
+
+
+# One query of each item. `keep` has a thread for each value of a key; `attend` a block for each head of each item.
+_NEXT = (
+    BLOCK_MAX
+    + BLOCK_SUM
+    + """
+extern "C" __global__ void keep(const T* k, const T* v, const T* at, T* keys, T* values, long long threads,
+                                long long row, long long narrow, long long length) {
+  LOOP(i, threads) {
+    const long long n = i / narrow, column = i % narrow, position = (long long)at[n];
+    if (position < 0 || position >= length) continue;
+    const long long to = (n * length + position) * narrow + column;
+    keys[to] = k[n * row + column];
+    values[to] = v[n * row + column];
+  }
+}
+extern "C" __global__ void __launch_bounds__(256) attend(const T* q, const T* at, const T* keys, const T* values,
+                                                         T* y, T* scores, double scale, long long row,
+                                                         long long length, long long heads, long long group,
+                                                         long long dim, long long window) {
+  const long long n = blockIdx.x / heads, h = blockIdx.x % heads, narrow = heads / group * dim;
+  const long long position = (long long)at[n], start = n * length * narrow + h / group * dim;
+  const T* query = q + n * row + h * dim;
+  T *out = y + blockIdx.x * dim, *s = scores + blockIdx.x * length;
+  if (position < 0 || position >= length) {
+    for (long long j = threadIdx.x; j < dim; j += 256) out[j] = (T)(0 / (A)0);
+    return;
+  }
+  const long long low = window && position + 1 > window ? position + 1 - window : 0;
+  A best = -(1 / (A)0), sum = 0;
+  for (long long c = low + threadIdx.x; c <= position; c += 256) {
+    A dot = 0;
+    for (long long j = 0; j < dim; ++j) dot += (A)query[j] * keys[start + c * narrow + j];
+    s[c] = (T)(dot * (A)scale);
+    if (s[c] > best) best = s[c];
+  }
+  best = block_max(best);
+  for (long long c = low + threadIdx.x; c <= position; c += 256) {
+    s[c] = (T)exp((A)s[c] - best);
+    sum += s[c];
+  }
+  sum = block_sum(sum);
+  for (long long j = threadIdx.x; j < dim; j += 256) {
+    A total = 0;
+    #pragma unroll 8
+    for (long long c = low; c <= position; ++c) total += (A)s[c] * values[start + c * narrow + j];
+    out[j] = (T)(total / sum);
+  }
+}
+"""
 )
 
 
@@ -228,6 +280,19 @@ def attention_forward(
         block.across(q, k, scores, shape.scale)
         block.run("weights", (scores, lse.reshape(-1)[block.saved :]))
         block.along(scores, v, out)
+
+
+def attend_next(shape: AttentionShape, inputs: QueryKeyValue, at: AnyArray, y: AnyArray, cache: AttentionCache) -> None:
+    """Compute y (items, 1, heads * dim) of one query each, at position at[item], where its key and value are kept."""
+    (q, k, v), (row, key_row) = _rows(inputs, shape), shape.row
+    narrow, group = shape.kv_heads * shape.dim, shape.heads // shape.kv_heads
+    threads = shape.items * narrow
+    kept = cache.keys, cache.values, threads, key_row, narrow, shape.keys
+    launch(_NEXT, "keep", y.dtype, threads, k.at(0), v.at(0), at, *kept)
+    arrays = q.at(0), at, cache.keys, cache.values, y, cache.scores
+    sizes = row, shape.keys, shape.heads, group, shape.dim, shape.window
+    grid = shape.items * shape.heads
+    launch(_NEXT, "attend", y.dtype, 0, *arrays, float(shape.scale), *sizes, block=256, grid=grid)
 
 
 def attention_backward(

@@ -11,8 +11,15 @@ __all__ = ["rotary_forward"]
 
 # A thread turns V neighbouring pairs of each head of a row, or moves two of their values that stay. Angles are computed
 # in double: an angle of thousands of radians has no digits left behind the point in float.
+_BY_ROW = """
+#define AT
+#define PLACE (row % positions)
+"""
+_GIVEN = """
+#define PLACE (long long)at[row]
+"""
 _SOURCE = """
-extern "C" __global__ void rotate(const T* x, T* y, long long threads, long long positions, long long heads,
+extern "C" __global__ void rotate(const T* x, T* y, AT long long threads, long long positions, long long heads,
                                   long long dim, long long turned, double base, long long interleaved, double sign) {
   const long long half = turned / 2, turning = half / V, each = turning + (dim - turned + 1) / 2;
   LOOP(i, threads) {
@@ -29,7 +36,7 @@ extern "C" __global__ void rotate(const T* x, T* y, long long threads, long long
     #pragma unroll
     for (int k = 0; k < V; ++k) {
       double sine, cosine;
-      sincos((double)(row % positions) * pow(base, -2.0 * (double)(j + k) / (double)turned), &sine, &cosine);
+      sincos((double)PLACE * pow(base, -2.0 * (double)(j + k) / (double)turned), &sine, &cosine);
       c[k] = (C)cosine;
       s[k] = (C)(sign * sine);
     }
@@ -51,7 +58,7 @@ extern "C" __global__ void rotate(const T* x, T* y, long long threads, long long
 """
 
 
-def rotary_forward(x: AnyArray, y: AnyArray, rotation: Rotation, back: bool) -> None:
+def rotary_forward(x: AnyArray, y: AnyArray, at: AnyArray | None, rotation: Rotation, back: bool) -> None:
     """Compute y: pair i at position p is turned by p / base ^ (2 i / turned), by minus that if `back`. y may be x."""
     rows, positions, heads, dim, turned, base, interleaved = rotation
     v = (
@@ -61,5 +68,8 @@ def rotary_forward(x: AnyArray, y: AnyArray, rotation: Rotation, back: bool) -> 
     )
     threads = rows * (turned // 2 // v + (dim - turned + 1) // 2)
     numbers = positions, heads, dim, turned, float(base), int(interleaved), -1.0 if back else 1.0
-    source = f"#define V {v}\n#define N V\n{PACK}{_SOURCE}"
-    launch(source, "rotate", x.dtype, threads, x, y, threads, *numbers)
+    source, given = f"#define V {v}\n#define N V\n{PACK}{_BY_ROW}{_SOURCE}", ()
+    if at is not None:
+        kind = {"float32": "float", "float64": "double"}[str(at.dtype)]
+        source, given = f"#define V {v}\n#define N V\n#define AT const {kind}* at,\n{PACK}{_GIVEN}{_SOURCE}", (at,)
+    launch(source, "rotate", x.dtype, threads, x, y, *given, threads, *numbers)
