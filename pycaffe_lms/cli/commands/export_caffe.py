@@ -26,7 +26,10 @@ def build_parser() -> flags.Parser:
     p = flags.parser("export_caffe", _ABOUT, common="weights for o check")
     flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo")
     p.add_argument(
-        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+        "--weights",
+        required=True,
+        metavar="FILES",
+        help="comma list of .caffemodel (.h5) or .safetensors files with its weights",
     )
     p.add_argument("--for", dest="chip", required=True, choices=CHIPS, help="the chip whose toolchain reads the files")
     p.add_argument(

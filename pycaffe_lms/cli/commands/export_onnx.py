@@ -33,7 +33,10 @@ def build_parser() -> flags.Parser:
     p = flags.parser("export_onnx", _ABOUT, common=_COMMON)
     flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo")
     p.add_argument(
-        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+        "--weights",
+        required=True,
+        metavar="FILES",
+        help="comma list of .caffemodel (.h5) or .safetensors files with its weights",
     )
     p.add_argument("--o", "--output", dest="output", required=True, metavar="FILE.onnx", help="the model to write")
     p.add_argument(

@@ -27,7 +27,10 @@ def build_parser() -> flags.Parser:
     p.gpu_may_be_bare = True
     flags.add_word(p, "model", "deploy prototxt of the net, or a model of the zoo")
     p.add_argument(
-        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+        "--weights",
+        required=True,
+        metavar="FILES",
+        help="comma list of .caffemodel (.h5) or .safetensors files with its weights",
     )
     p.add_argument("--prompt", default="\n", metavar="TEXT", help="text to go on from (default: a line feed)")
     p.add_argument("--tokens", type=int, default=200, metavar="N", help="how many to draw (default: %(default)s)")

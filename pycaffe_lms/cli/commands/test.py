@@ -22,7 +22,10 @@ def build_parser() -> flags.Parser:
     p = flags.parser("test", __doc__, common="weights iterations set gpu backend lms lms_budget math")
     flags.add_word(p, "model", "prototxt of the net, whose TEST phase is scored, or a model of the zoo")
     p.add_argument(
-        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+        "--weights",
+        required=True,
+        metavar="FILES",
+        help="comma list of .caffemodel (.h5) or .safetensors files with its weights",
     )
     p.add_argument("--iterations", type=int, default=50, metavar="N", help="how many batches are averaged")
     p.add_argument(

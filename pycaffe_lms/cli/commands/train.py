@@ -112,7 +112,7 @@ def build_parser() -> flags.Parser:
         "--weights",
         default="",
         metavar="FILES",
-        help="comma list of .caffemodel (.h5) files to start from, layer by layer by name",
+        help="comma list of .caffemodel (.h5) or .safetensors files to start from, layer by layer by name",
     )
     p.add_argument(
         "--snapshot",
