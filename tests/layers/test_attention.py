@@ -251,6 +251,7 @@ def test_needs_and_memory():
         ("attention_param { heads: 4 }", ((1, 2, 6),) * 3, ShapeError, "6 values per position"),
         ("", ((1, 2, 6), (1, 3, 4), (1, 3, 6)), ShapeError, "need"),
         ("", ((2, 6),) * 3, ShapeError, "not 3 axes"),
+        ("", ((6,),) * 3, ShapeError, "not 3 axes"),
         ("attention_param { dropout_ratio: 1 }", ((1, 2, 6),) * 3, LayerParamError, "dropout_ratio is 1"),
         (
             "attention_param { heads: 2 kv_heads: 1 }",

@@ -87,7 +87,6 @@ class AttentionLayer(RandomLayer):
         if self.cache:
             self._check_places(bottom_shapes)
         q, k, v = self._parts(bottom_shapes) if self.packed else [tuple(shape) for shape in bottom_shapes[:3]]
-        self.pairs = self.heads * q[1] * k[1]
         for i, shape in enumerate((q, k, v)):
             if len(shape) != 3:
                 raise self.shape_error(
@@ -109,6 +108,7 @@ class AttentionLayer(RandomLayer):
                     bottom=i,
                     fix="change kv_heads, or num_output of the layer before",
                 )
+        self.pairs = self.heads * q[1] * k[1]
         return [q]
 
     def _check_places(self, bottom_shapes: Shapes) -> None:
