@@ -42,10 +42,11 @@ class Rules:
 
 SWAP = (Rules(remats=False),)  # copies only
 AUTO = (
-    Rules(copies=False, checkpoint_density=8.0, surplus_weight=0.3, memory_share=0.85),
-    Rules(copies=False, checkpoint_density=20.0, surplus_weight=0.3, memory_share=0.85),
     Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.3),
     Rules(checkpoint_density=2.75, surplus_weight=0.0, displacement=False),
+    Rules(copies=False, checkpoint_density=12.0, surplus_weight=0.3, memory_share=0.85),
+    Rules(copies=False, checkpoint_density=20.0, surplus_weight=0.3, memory_share=0.85),
+    Rules(copies=False, checkpoint_density=8.0, surplus_weight=0.3, memory_share=0.85),
     Rules(linked_weight=0.1, surplus_weight=0.3),
     Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.0),
     Rules(copies=False, linked_weight=0.1, checkpoint_density=2.75, surplus_weight=0.3),
@@ -65,8 +66,9 @@ class SearchBudget:
 
     Attributes:
         auto: sets of rules tried, in this order: each next one is that of 145 which, with those before it, gives the
-            fastest plans over the cases of `tools/bench/ablation.py`; the last but one was added for small budgets.
-            Those that only copy come last: they are tried where no other gave a plan.
+            fastest plans over the cases of `tools/bench/ablation.py`; those with `memory_share` were added for
+            transformers and small programs, the one with `linked_weight` 0.3 for small budgets. Those that only copy
+            come last: they are tried where no other gave a plan.
         work: sum of (eviction passes x steps squared) after which no more rules are tried: a bound of the planning
             time, counted rather than timed, so that every run finds the same plan.
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program
@@ -91,6 +93,8 @@ class SearchBudget:
         split_slow: a split backward is tried for a plan that takes more than so many times the seconds of its steps.
         params_share: share of the device; parameters, gradients and history that take less stay on it if they leave
             what the largest step needs.
+        first_params_share: share of the device; where not all parameters stay, the first ones do, with their history,
+            up to this share and to half of what the largest step leaves.
         page_waste_parts: a buffer lies in pages if its last page wastes at most one of so many parts of it.
         least_page_waste_parts: the same where memory is to be as small as can be: without a limit, and on demand.
         few_pages: pages; an arena of fewer is contiguous.
@@ -98,7 +102,7 @@ class SearchBudget:
     """
 
     auto: tuple[Rules, ...] = AUTO
-    work: int = 6_000_000
+    work: int = 9_000_000
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95
@@ -117,6 +121,7 @@ class SearchBudget:
     ahead_factor: float = 0.94
     split_slow: float = 1.15
     params_share: float = 0.4
+    first_params_share: float = 0.375
     page_waste_parts: int = 2
     least_page_waste_parts: int = 8
     few_pages: int = 16

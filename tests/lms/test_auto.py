@@ -93,7 +93,7 @@ def test_a_slow_link_means_remats_and_a_fast_one_copies(monkeypatch):
     found = {}
     for name, rate in (("slow", 1e3), ("fast", 1e15)):
         machine = dataclasses.replace(
-            MACHINES["h200"], link_in=rate, link_out=rate, link_both=2 * rate, copy_s=1e-12, launch_s=1e-5
+            MACHINES["h200"], link_in=rate, link_out=rate, link_both=2 * rate, copy_s=1e-12, launch_s=1e-3
         )
         monkeypatch.setattr(runtime, "machine_of", lambda n, memory, m=machine: m)
         plan = make_solver("residual", SimDevice(64 << 20), _auto(budget=budget)).net.memory.plans()["train"]

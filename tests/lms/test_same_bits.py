@@ -206,7 +206,7 @@ def test_going_on_without_and_with_again_changes_no_bit(seed):
     solver = make(net, random.Random(seed), lms, tuning, True)
     losses, values = [], []
     for idle in (False, True, False, True):
-        arrange(solver.runtime, [solver.net, *solver.test_nets], Candidate(idle, solver.runtime.keeps_params()))
+        arrange(solver.runtime, [solver.net, *solver.test_nets], Candidate(idle, solver.runtime.keeps_params(), idle))
         more, values = train(solver, 2)
         losses += more
         assert solver.runtime.active is not idle

@@ -15,7 +15,7 @@ WITH, WITHOUT, PARTS = ("with", False), ("without", False), ("with", True)
 class Runtime(SimpleNamespace):
     def __init__(self, nets, idle):
         super().__init__(idle=idle, plan_cache=None, device=SimpleNamespace(is_host=False))
-        self.asked = SimpleNamespace(enabled=True)
+        self.asked, self.keeps_first_params = SimpleNamespace(enabled=True, auto=False), True
         self.nets = [lambda net=net: net for net in nets]
 
     def set_idle(self, on):

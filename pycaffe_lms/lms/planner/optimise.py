@@ -113,11 +113,12 @@ def _fastest(problem: _Problem, rules: Sequence[Rules]) -> Plan | None:
     for which in dict.fromkeys(rules):
         if best is not None and (
             not which.remats
-            or best.rules == STAYS
             or followed * steps >= search.work
             or followed >= search.steps_per_second * (best.seconds - alone)
         ):
             break
+        if best is not None and best.rules == STAYS and which.memory_share == 1.0:
+            continue  # it would give the same plan
         plan, passes = _with_rules(problem, which, math.inf if best is None else best.seconds)
         followed += passes * steps
         if plan is not None and (best is None or plan.seconds < best.seconds):

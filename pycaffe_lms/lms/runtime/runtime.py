@@ -78,6 +78,7 @@ class Runtime:
         self.asked, self.idle = self.config, False  # see `net/memory/fit.py`
         self.nets: list[ReferenceType[Any]] = []  # in the order of their creation
         self._keeps_params: bool | None = None
+        self.keeps_first_params = True  # in automatic mode, where not all are resident
         self.arena = Arena(self.device)
         self.compression: Compression | None = None  # for `-lms_compress`
         self._idle_compression: Compression | None = None  # kept while LMS is idle

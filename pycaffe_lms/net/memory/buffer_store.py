@@ -194,7 +194,7 @@ class BufferStore:
     def _register(self, buffer: Buffer, memory: SyncedMemory, manage: bool | None) -> None:
         self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
         self._external[buffer.id] = manage
-        if self._runtime.keeps_params():
+        if self._runtime.keeps_params() or buffer.name.rpartition(".")[0] in self._choice.first_params:
             manage = False
         managed = self._runtime.register([buffer], None if manage is None else {buffer.id: manage})
         if bool(managed.ids) is not memory.managed:

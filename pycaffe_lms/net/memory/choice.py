@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...lms.layout.inplace_reuse import step_needs
-from ...lms.program import Buffer, Program, Step
+from ...lms.program import Buffer, Mode, Program, Step
 from ...lms.runtime.runtime import Runtime
 from ..build.graph import Graph
 from ..passes.masks import bits_of
@@ -35,6 +35,8 @@ class MemoryChoice:
             arena.
         dropped: ids of buffers whose values a solver's iteration does not make: inside fused chains, or buffer views.
         split_values: values that lie in several buffers, or as bfloat16.
+        first_params: names, as "conv1.param0", of the parameters that are resident while others are managed; so are
+            their histories, but not their gradients.
     """
 
     table: BufferTable
@@ -44,6 +46,7 @@ class MemoryChoice:
     by_hand: frozenset[int] = frozenset()
     dropped: frozenset[int] = frozenset()
     split_values: Sequence[SplitValue] = ()
+    first_params: frozenset[str] = frozenset()
 
 
 def choose_memory(
@@ -68,7 +71,7 @@ def choose_memory(
     asked = parts_to_manage(graph, table, config.min_bytes)
     if not config.frac:  # a mask is managed where the values that it replaces would be
         asked |= dict.fromkeys(bits_of(graph, table.buffers, config.min_bytes), True)
-    by_layers = asked_by_layers(graph, config)
+    by_layers, first = asked_by_layers(graph, config), frozenset[int]()
     asked |= by_layers
     if runtime.active and config.auto:
         touched = [b for b in table.buffers if b.id in used]
@@ -78,6 +81,9 @@ def choose_memory(
             fits = resident + step <= runtime.device.capacity()  # the first net decided, a test net may be larger
             lasting |= params
             asked |= dict.fromkeys(lasting if fits else params, False) | by_layers
+        elif runtime.keeps_first_params:
+            first = _first_params(graph, steps, {b.id: b.nbytes for b in touched}, resident, step, runtime)
+            asked |= dict.fromkeys(first - by_layers.keys(), False)
     return MemoryChoice(
         table,
         used,
@@ -86,7 +92,31 @@ def choose_memory(
         frozenset(b.id for b in table.buffers if b.id not in used | lasting) if runtime.active else frozenset(),
         frozenset((inside_groups(graph) | graph.views.keys()) - used),
         split_values,
+        frozenset(b.name.removesuffix(".data") for b in table.buffers if b.id in first - by_layers.keys()),
     )
+
+
+def _first_params(
+    graph: Graph, steps: Sequence[Step], sizes: Mapping[int, int], resident: int, step: int, runtime: Runtime
+) -> frozenset[int]:
+    """Return the buffers of the first parameters that training changes, as many as have room with their histories.
+
+    None where parameters do not stay because of the largest step, not because they are large: then memory is short.
+    sizes: of the buffers that are used; resident, step: see `residency_estimate`.
+    """
+    capacity, search = runtime.device.capacity(), runtime.search
+    if resident <= search.params_share * capacity:
+        return frozenset()
+    lasting = sum(sizes.get(p.diff, 0) + (1 + HISTORIES) * sizes.get(p.data, 0) for p in graph.learnable)
+    room = min(search.first_params_share * capacity, (capacity - step - (resident - lasting)) / 2)
+    written, found = {a.buffer for one in steps for a in one.accesses if a.mode is not Mode.READ}, set[int]()
+    for p in graph.learnable:
+        room -= (1 + HISTORIES) * sizes.get(p.data, 0)
+        if room < 0:
+            break
+        if p.diff in written:
+            found.add(p.data)
+    return frozenset(found)
 
 
 def residency_estimate(

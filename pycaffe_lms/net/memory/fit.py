@@ -2,8 +2,8 @@
 
 The candidates, in order: under Large Model Support or without it, as the nets are now; the other of the two; where
 automatic mode leaves parameters on the device and no set of rules gives a plan beside them, the faster one of copies on
-demand and managed parameters; under Large Model Support with layers in more micro-batches or blocks of outputs, if the
-user lets a net choose their numbers.
+demand and managed parameters (where it leaves only the first ones, all managed); under Large Model Support with layers
+in more micro-batches or blocks of outputs, if the user lets a net choose their numbers.
 Without Large Model Support buffers with short live ranges share memory and nothing is copied, so what fits without it
 fits with any of its settings, to the same bits.
 
@@ -46,12 +46,14 @@ class Candidate:
     Attributes:
         idle: without Large Model Support.
         keeps_params: under it, parameters, gradients and history stay on the device.
+        keeps_first: where these are managed, the first of them stay on the device all the same.
         on_demand: programs for which no set of rules gives a plan may copy when a step needs a value.
         more_parts: layers may run in more parts than so far.
     """
 
     idle: bool
     keeps_params: bool
+    keeps_first: bool
     on_demand: bool = True
     more_parts: bool = False
 
@@ -68,7 +70,8 @@ def fit(runtime: Runtime, needs: Sequence[Need]) -> list[Any]:
     if file or runtime.device.is_host or not runtime.asked.enabled:
         return [need.planned(more_parts=True) for need in needs]
     nets = [net for known in runtime.nets if (net := known()) is not None]
-    refused, was_idle, kept_params = None, runtime.idle, runtime.keeps_params()
+    refused, was_idle = None, runtime.idle
+    kept_params, kept_first = runtime.keeps_params(), runtime.keeps_first_params
     try:
         for candidate in _candidates(runtime, nets, needs):
             try:
@@ -77,7 +80,7 @@ def fit(runtime: Runtime, needs: Sequence[Need]) -> list[Any]:
             except OutOfDeviceMemory as error:
                 refused = error if refused is None or not candidate.idle else refused
         if not _keep_values(nets):
-            arrange(runtime, nets, Candidate(False, kept_params))
+            arrange(runtime, nets, Candidate(False, kept_params, kept_first))
         assert refused is not None, "there is at least one candidate"
         raise refused
     finally:
@@ -90,17 +93,20 @@ def fit(runtime: Runtime, needs: Sequence[Need]) -> list[Any]:
 
 def _candidates(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need]) -> Iterator[Candidate]:
     """Yield the candidates in the order in which they are tried."""
-    kept, idle, params = _keep_values(nets), runtime.idle, runtime.keeps_params()
-    may_manage_params = params and not kept
-    yield Candidate(idle, params, on_demand=not may_manage_params)
+    kept, idle, params, first = _keep_values(nets), runtime.idle, runtime.keeps_params(), runtime.keeps_first_params
+    may_manage = not kept and (params or (first and runtime.asked.auto))
+    yield Candidate(idle, params, first, on_demand=not may_manage)
     if not kept:
-        yield Candidate(not idle, params, on_demand=not may_manage_params)
-    if may_manage_params:
+        yield Candidate(not idle, params, first, on_demand=not may_manage)
+    if may_manage and params:
         yield from sorted(
-            (Candidate(False, True), Candidate(False, False)), key=lambda c: _seconds(runtime, nets, needs, c)
+            (Candidate(False, True, first), Candidate(False, False, False)),
+            key=lambda c: _seconds(runtime, nets, needs, c),
         )
+    elif may_manage:
+        yield Candidate(False, False, False)
     if not (kept and idle) and any(net.splitting.chooses for net in nets):
-        yield Candidate(False, params, more_parts=True)
+        yield Candidate(False, params, first and not may_manage, more_parts=True)
 
 
 def _seconds(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need], candidate: Candidate) -> float:
@@ -120,8 +126,10 @@ def _keep_values(nets: Sequence[Net]) -> bool:
 def arrange(runtime: Runtime, nets: Sequence[Net], candidate: Candidate) -> None:
     """Give all nets the memory that they have under a candidate; more parts are chosen later."""
     runtime.on_demand = candidate.on_demand
-    if candidate.idle is not runtime.idle or candidate.keeps_params is not runtime.keeps_params():
+    now = runtime.idle, runtime.keeps_params(), runtime.keeps_first_params
+    if (candidate.idle, candidate.keeps_params, candidate.keeps_first) != now:
         runtime.set_keeps_params(candidate.keeps_params)
+        runtime.keeps_first_params = candidate.keeps_first
         runtime.set_idle(candidate.idle)
         for net in nets:
             net.rearrange()
