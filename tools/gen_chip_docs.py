@@ -17,7 +17,7 @@ from pycaffe_lms.caffe_export.chips import CHIPS, Chip, ListedLayer, chip_of  # 
 FILE = ROOT / "docs" / "chips.md"
 _HEAD = """# Caffe files for chips
 
-The toolchains of some chips read Caffe's files, and no others as well. `export_caffe` writes a net in the form that
+Some chips have toolchains that read Caffe's files better than any others. `export_caffe` writes a net in the form that
 they take:
 
 <!-- not run: the model is yours -->
@@ -28,21 +28,25 @@ pycaffe-lms export_caffe deploy.prototxt -weights net.caffemodel -for horizon -o
 It writes `net_horizon.prototxt` and `net_horizon.caffemodel`. In Python: `pycaffe_lms.caffe_export.export_caffe(net,
 "net_horizon", "horizon")`.
 
-* **Folding.** BatchNorm, BN, Scale and Bias with fixed numbers go into the convolution, deconvolution or product before
-  them where they are its only reader. Others stay, if the toolchain takes them. Blobs that remain keep their names.
-* **Types and fields** get BVLC's spelling: `ceil_mode` is `round_mode`, `kernel_shape` is `kernel_size`. Depthwise
-  types become what the list has. What only training reads is left out.
-* **Refused** is what the toolchain's document does not list or does not allow: all of it in one error, each with its
-  line. Nothing is approximated. A layer that is beyond the chip but runs on the processor beside it gives a warning.
+* **Folding.** BatchNorm, BN, Scale and Bias with fixed numbers become part of the convolution, deconvolution or
+  InnerProduct before them, if no other layer reads its top. Otherwise they stay, if the toolchain takes them. Blobs that
+  remain keep their names.
+* **Types and fields** get BVLC's spelling: `round_mode` in place of `ceil_mode`, `kernel_size` in place of
+  `kernel_shape`. A depthwise type becomes the one that the list has. Fields that only training reads are left out.
+* **Refused** is what the toolchain's document does not list or does not allow. One error names all of it, with the line
+  of each. Nothing is approximated. If the toolchain runs a layer on the processor beside the chip, that is a warning.
 * **Fields that no other Caffe knows** (numbers 7000 to 7199) are not written. `lms_param` and `sync`, which change no
-  outputs, are dropped with a warning. Others are refused, unless the document names them.
-* **The caffemodel** holds each layer's name, type, blobs' names and weights. All other fields are in the prototxt, by
-  name, so no number of a field can mean something else.
-* **`-check`** reads both files again, runs them beside the net on random inputs, and prints the largest difference of
-  each output. OpenCV 4 gives the same outputs to rounding in the tests.
+  outputs, are left out with a warning. Others are refused, unless the document names them.
+* **The caffemodel** has the name, type, weights and blobs' names of each layer. All other fields are in the prototxt. It
+  names its fields, so a fork's numbers of fields do not matter.
+* **`-check`** reads both files again, runs their net beside yours on random inputs, and prints the largest difference of
+  each output. In the tests OpenCV 4 gives the same outputs, to rounding.
 
 The lists are those of the documents named below; the toolchains themselves were not run. A newer toolchain may take
 more or less. HiSilicon's NNIE is not here: no public copy of the list in its guide was found.
+
+In the tables, **must be** is checked: a layer that is not so is refused. A layer that is not as the next column says runs
+on the processor beside the chip. The last column has what the document demands too, but a net does not show.
 
 This page is written by `tools/gen_chip_docs.py` from `pycaffe_lms/caffe_export/chips/`; do not edit it.
 """
@@ -58,18 +62,18 @@ def _section(key: str, chip: Chip) -> list[str]:
     lines = [f"## {chip.name} (`-for {key}`)", ""]
     lines += [f"{chip.title}; version: {chip.version}; address: `{chip.address}`. {chip.note}", ""]
     lines += [f"Every layer: {'; '.join(one.words for one in chip.every)}.", ""] if chip.every else []
-    lines += ["| layer | in the document | refused beyond | elsewhere than on the chip beyond | not checked |"]
+    lines += ["| layer | name in the document | must be | on the chip if | not checked |"]
     lines += ["|---|---|---|---|---|", *map(_row, rows.values()), ""]
     if chip.same_in_use:
-        lines += [f"Left out, in place, since it does nothing in use: {', '.join(chip.same_in_use)}.", ""]
+        lines += [f"Left out where it is in place, because it does nothing in use: {', '.join(chip.same_in_use)}.", ""]
     missing = [f"{name} ({why})" for name, why in chip.not_here.items()]
-    return [*lines, f"In the document, but not written: {', '.join(missing)}.", ""]
+    return [*lines, f"In the document, but never written: {', '.join(missing)}.", ""]
 
 
 def _row(row: ListedLayer) -> str:
     refuses, warns = ("; ".join(one.words for one in row.limits if one.warns is kind) for kind in (False, True))
     names = ", ".join((row.type, *row.sources))
-    return f"| {names} | {row.listed} | {refuses} | {'always' if row.cpu else warns} | {row.unchecked} |"
+    return f"| {names} | {row.listed} | {refuses} | {'never' if row.cpu else warns} | {row.unchecked} |"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ A table has the document's title, version and address, and a row per layer type:
     listed     the document's spelling, where it is another
     from       types here that are the same layer, and are written as this one
     limits     what the document demands: {"of": a fact of facts.py, "min", "max" or "in", "when": [conditions],
+               "words": the demand in words, where a range of the fact says little,
                "warn": true where the toolchain takes the layer all the same, but runs it elsewhere}
     params     fields of forks that the document lists, by message; no others of 7000 to 7199 are written
     explicit   fields that are written even at their default, which is another one there
@@ -45,6 +46,7 @@ class StatedRange:
     choice: tuple[Fact, ...] = ()
     when: tuple[StatedRange, ...] = ()
     warns: bool = False
+    demand: str = ""
 
     def holds(self, value: Fact) -> bool:
         """Return whether a value is in the range."""
@@ -68,8 +70,9 @@ class StatedRange:
     @property
     def words(self) -> str:
         """Return the limit in words, with its conditions."""
-        conditions = " and ".join(one.words for one in self.when)
-        return f"{self.of.removeprefix('field ')}: {self.range}" + (f" if {conditions}" if conditions else "")
+        conditions = " and ".join(f"{one.of.removeprefix('field ')} is {one.range}" for one in self.when)
+        limit = self.demand or f"{self.of.removeprefix('field ')}: {self.range}"
+        return limit + (f" where {conditions}" if conditions else "")
 
 
 @dataclass(frozen=True)
@@ -136,4 +139,5 @@ def _row(name: str, row: Mapping[str, Any]) -> ListedLayer:
 def _limit(found: Mapping[str, Any]) -> StatedRange:
     when = tuple(map(_limit, found.get("when", ())))
     choice = tuple(found.get("in", ()))
-    return StatedRange(found["of"], found.get("min"), found.get("max"), choice, when, found.get("warn", False))
+    ends = found.get("min"), found.get("max")
+    return StatedRange(found["of"], *ends, choice, when, found.get("warn", False), found.get("words", ""))

@@ -133,8 +133,10 @@ def _judge(graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: W
         wrong = [value for value in fact(seen, limit.of) if not limit.holds(value)]
         if not wrong or not all(_applies(seen, one) for one in limit.when):
             continue
-        name = limit.of.removeprefix("field ")
+        name = limit.demand.partition(":")[0] or limit.of.removeprefix("field ")
         said = f"{name} is {spelled(wrong[0])}, and {chip.toolchain} takes {limit.range}"
+        if limit.demand:
+            said = f"{chip.toolchain} takes {name} only so: {limit.demand.partition(': ')[2]}"
         if limit.warns:
             _log.warning("%s: %s: the layer runs on the processor instead", where, said)
         else:

@@ -56,9 +56,15 @@ def test_every_fact_is_of_use():
 
 def test_ranges_in_words():
     assert StatedRange("kernel", 1, 7).words == "kernel: 1 to 7"
-    assert StatedRange("group", 1, 1, when=(StatedRange("batch", None, 4),)).words == "group: 1 if batch: 4 or less"
+    assert (
+        StatedRange("group", 1, 1, when=(StatedRange("batch", None, 4),)).words == "group: 1 where batch is 4 or less"
+    )
     assert StatedRange("field a.b", choice=("SUM", "MAX")).words == "a.b: SUM or MAX"
     assert StatedRange("field a.b", choice=(True,)).words == "a.b: true"
+    assert (
+        StatedRange("kernel less pad", 1, demand="kernel: larger than the padding").words
+        == "kernel: larger than the padding"
+    )
 
 
 def test_the_page_is_current(monkeypatch):

@@ -118,7 +118,11 @@ REFUSED = [
         layer("x", "InnerProduct", "data", "x", "inner_product_param { num_output: 2 transpose: true }"),
         "inner_product_param.transpose is true, and ATC takes false",
     ),
-    ("ascend", layer("x", "Power", "data", "x", "power_param { scale: 2 }"), "power of 1 is true, and ATC takes false"),
+    (
+        "ascend",
+        layer("x", "Power", "data", "x", "power_param { scale: 2 }"),
+        "ATC takes power_param.power only so: other than 1",
+    ),
     (
         "ascend",
         layer("x", "Normalize", "data", "x", "norm_param { across_spatial: false eps: 1e-6 }"),
