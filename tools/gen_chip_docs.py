@@ -29,24 +29,24 @@ It writes `net_horizon.prototxt` and `net_horizon.caffemodel`. In Python: `pycaf
 "net_horizon", "horizon")`.
 
 * **Folding.** BatchNorm, BN, Scale and Bias with fixed numbers become part of the convolution, deconvolution or
-  InnerProduct before them, if no other layer reads its top. Otherwise they stay, if the toolchain takes them. Blobs that
-  remain keep their names.
+  InnerProduct before them, if no other layer reads its top. Otherwise they stay, if the toolchain takes them. Blobs
+  that remain keep their names.
 * **Types and fields** get BVLC's spelling: `round_mode` in place of `ceil_mode`, `kernel_size` in place of
   `kernel_shape`. A depthwise type becomes the one that the list has. Fields that only training reads are left out.
 * **Refused** is what the toolchain's document does not list or does not allow. One error names all of it, with the line
   of each. Nothing is approximated. If the toolchain runs a layer on the processor beside the chip, that is a warning.
 * **Fields that no other Caffe knows** (numbers 7000 to 7199) are not written. `lms_param` and `sync`, which change no
   outputs, are left out with a warning. Others are refused, unless the document names them.
-* **The caffemodel** has the name, type, weights and blobs' names of each layer. All other fields are in the prototxt. It
-  names its fields, so a fork's numbers of fields do not matter.
-* **`-check`** reads both files again, runs their net beside yours on random inputs, and prints the largest difference of
-  each output. In the tests OpenCV 4 gives the same outputs, to rounding.
+* **The caffemodel** has the name, type, weights and blobs' names of each layer. All other fields are in the prototxt,
+  by name, so it does not matter which numbers a fork gave them.
+* **`-check`** reads both files again, runs their net beside yours on random inputs, and prints the largest difference
+  of each output. In the tests OpenCV 4 gives the same outputs, to rounding.
 
 The lists are those of the documents named below; the toolchains themselves were not run. A newer toolchain may take
 more or less. HiSilicon's NNIE is not here: no public copy of the list in its guide was found.
 
-In the tables, **must be** is checked: a layer that is not so is refused. A layer that is not as the next column says runs
-on the processor beside the chip. The last column has what the document demands too, but a net does not show.
+In the tables, **must be** is checked: a layer that is not so is refused. A layer that is not as the next column says
+runs on the processor beside the chip. The last column has what the document demands too, but a net does not show.
 
 This page is written by `tools/gen_chip_docs.py` from `pycaffe_lms/caffe_export/chips/`; do not edit it.
 """
