@@ -61,7 +61,7 @@ def differences(known: dict[str, Any]) -> str:
         f"{v['opencv']} (`readNetFromCaffe`), on a CPU.",
         "",
         f"**Only {of['real']} of these nets ran with their real weights, the other {of['random']} with random ones**",
-        f"(seed {v['seed']}), for their weights could not be had where this was measured. Random weights show that",
+        f"(seed {v['seed']}), because their weights could not be downloaded there. Random weights show that",
         "structure, order and arithmetic agree. A last Softmax, which would hide differences, was left off for them.",
         "",
         "| net | weights | onnxruntime | OpenCV 5, the ONNX model | OpenCV 4, Caffe's files |",

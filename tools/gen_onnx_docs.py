@@ -49,21 +49,23 @@ checked with onnxruntime 1.32.0; largest differences:
   pool_final  3.58e-07  5.13e-07  random numbers
 ```
 
-For each output this is the largest difference of an element, and that divided by the largest element of the net's
-output, on the input where that was largest. The command exits with 1 if one is above `-tolerance` (default
-{TOLERANCES["fp32"]:g}). With `-dynamic_batch` a second batch size runs too. Pictures become inputs as in `classify`:
-`-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees. Inputs with indices,
-marks of sequences or regions get random ones of their kind.
+For each output the columns say the largest difference of an element, and the same divided by the largest element of
+the net's output, both on the input where that quotient was largest. The command exits with 1 if a quotient is above
+`-tolerance` (default {TOLERANCES["fp32"]:g}). With `-dynamic_batch` a second batch size runs too. Pictures become inputs as
+in `classify`: `-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees. An input
+of indices, of marks of sequences or of regions gets random indices, marks or regions.
 
 ## float16 and int8
 
 `-math fp16` stores weights and computes in float16. Inputs and outputs stay float32, so programs that use the model
-need no change. So do layers whose numbers are indices, coordinates, exponentials or sums of squares ({SINGLE}).
+need no change. Layers whose numbers are indices, coordinates, exponentials or sums of squares stay float32 too:
+{SINGLE}.
 Running statistics become a factor and a summand per channel. Parameters above 65504 are refused.
 
-`-int8 list.txt` quantizes with onnxruntime's tools: every convolution, product and what lies between them stands
-between QuantizeLinear and DequantizeLinear. The list names a picture, `.npy` or `.npz` file a line, some hundred like
-those of the net's use; a class number behind the name is ignored. The layers named above stay in float32.
+`-int8 list.txt` quantizes the model with onnxruntime's tools. QuantizeLinear and DequantizeLinear stand around every
+convolution, every product and the layers between them. The layers named above stay float32. Each line of the list names
+a picture, a `.npy` or a `.npz` file; give about a hundred, like those that the net will see. A class number behind the
+name is ignored.
 
 <!-- not run: the model is yours -->
 ```bash

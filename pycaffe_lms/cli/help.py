@@ -22,8 +22,11 @@ def short(p: argparse.ArgumentParser, common: Collection[str]) -> str:
     flags = [a for a in _shown(p._actions) if a.option_strings]
     rest = [a for a in flags if not _named(a) & set(common)]
     lines = [*_head(p, (p.description or "").split("\n\n")[0]), *_groups(p, common, hide=rest, whole=False)]
-    names = ", ".join(f"-{name_of(a)}" for a in rest)
-    lines += ["", f"more flags, which `{p.prog} -help all` explains:", *_wrapped(names)]
+    if rest:
+        names = ", ".join(f"-{name_of(a)}" for a in rest)
+        lines += ["", f"more flags, which `{p.prog} -help all` explains:", *_wrapped(names)]
+    else:
+        lines += ["", f"`{p.prog} -help all` says more."]
     return "\n".join([*lines, *_tail(p)])
 
 

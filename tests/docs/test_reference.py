@@ -13,6 +13,7 @@ import pycaffe_lms as caffe
 from pycaffe_lms.layers.registry import LAYERS, layer_class
 from pycaffe_lms.lms.config import AUTO_BYTES
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
+from pycaffe_lms.solvers import SOLVERS
 from pycaffe_lms.solvers.lr_policy import USES, learning_rate
 
 from .pages import ROOT
@@ -162,6 +163,11 @@ def test_least_budgets_of_vgg_are_those_of_plan(flags, capsys):
 def test_what_auto_never_manages_is_said():
     for page in ("lms.md", "lms_first_steps.md"):
         assert f"at most {AUTO_BYTES >> 10} KiB always stay on the" in (DOCS / page).read_text(), page
+
+
+def test_supported_lists_every_solver():
+    [named] = re.findall(r"^\| solvers \| ([\w, ]+); L1", (DOCS / "supported.md").read_text(), re.MULTILINE)
+    assert set(named.split(", ")) == set(SOLVERS)
 
 
 def test_supported_lists_every_layer_once():

@@ -43,12 +43,12 @@ def build_parser() -> flags.Parser:
         "--label_type",
         choices=tuple(READERS),
         default="xml",
-        help="kind of the files of objects (default: %(default)s)",
+        help="format of the files of objects (default: %(default)s)",
     )
     p.add_argument(
-        "--label_map_file", default="", metavar="FILE", help="text file of a LabelMap: numbers of names (xml, json)"
+        "--label_map_file", default="", metavar="FILE", help="LabelMap as text: the number of each name (xml, json)"
     )
-    p.add_argument("--check_label", action="store_true", help="refuse a label map in which a name is there twice")
+    p.add_argument("--check_label", action="store_true", help="refuse a label map that has a name twice")
     p.add_argument("--gray", action="store_true", help="store pictures with one channel")
     p.add_argument("--shuffle", action="store_true", help="store them in a random order")
     add_seed(p, "the order of -shuffle")

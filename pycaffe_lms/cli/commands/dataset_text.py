@@ -11,11 +11,12 @@ from ...language.tales import tales
 from ...language.vocabulary import Bytes, Characters, Vocabulary, load_tokenizer, read_text
 from .. import flags
 
-_ABOUT = """Make train.bin and val.bin, the ids of a text's tokens that a TokenData layer reads, and vocabulary.json, by
-which `generate` turns ids into text.
+_ABOUT = """Turn a text into numbers, its tokens, for language models.
 
-FILES are UTF-8 text, joined in their order. Without any, 400 short tales are written by rules, about 190 KB, the same
-everywhere. The end of the text is for validation.
+train.bin and val.bin are for a TokenData layer, vocabulary.json is for `generate`, which turns numbers into text again.
+
+Files of UTF-8 text are joined in the order in which they are given. Without any, 400 short tales are written, about
+190 KB, made up by rules and the same on every machine. The end of the text is for validation.
 
 example of a layer:
   layer { name: "data" type: "TokenData" top: "data" top: "label"

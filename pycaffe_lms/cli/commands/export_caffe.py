@@ -12,9 +12,8 @@ from ..deploy_net import check_named, net_with_weights
 
 _ABOUT = """Write a deploy net with its weights as prototxt and caffemodel for the toolchain of a chip.
 
-BatchNorm, Scale and Bias are folded into the layer before them where that is their only reader. Layers get the types
-that the toolchain's document lists; what it does not list is refused, all of it in one error. See
-docs/chips.md, which has the lists.
+BatchNorm, Scale and Bias become part of the layer before them, if no other layer reads its top. Layers get the types
+that the toolchain's document lists. One error names everything that it does not list. docs/chips.md has the lists.
 
 -check reads the files again, runs them beside the net, and prints how far each output is from the net's. It exits with
 1 if one of them is further off than rounding explains."""

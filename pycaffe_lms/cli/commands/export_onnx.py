@@ -55,15 +55,15 @@ def build_parser() -> flags.Parser:
         "--math",
         choices=MATHS,
         default=MATHS[0],
-        help="fp16: weights and arithmetic in float16; inputs, outputs and what needs the range stay in float32 "
+        help="fp16: weights and arithmetic in float16; inputs, outputs and layers with large numbers stay float32 "
         "(default: %(default)s)",
     )
     p.add_argument(
         "--int8",
         default="",
         metavar="LIST",
-        help="quantize to int8 (QDQ) with onnxruntime's tools: a text file that names a picture, .npy or .npz a line, "
-        "some hundred like those of the net's use",
+        help="quantize to int8 (QDQ) with onnxruntime's tools: a text file with a picture, .npy or .npz on each line, "
+        "about a hundred like those that the net will see",
     )
     p.add_argument(
         "--check",

@@ -15,7 +15,7 @@ from ...pycaffe.classes import Net
 from .. import devices, flags
 
 _COMMON = "weights prompt tokens temperature top_k seed vocabulary gpu backend lms lms_budget"
-_ABOUT = """Write on after a prompt: print it and the tokens that a language model draws, one after the other.
+_ABOUT = """Continue a text with a language model: print the prompt and the tokens that follow.
 
 MODEL is a deploy net with one input (1, T), ids of tokens, and one output (1, T, vocabulary): scores, or probabilities
 by a Softmax layer. Its Attention layers must be causal."""
@@ -33,16 +33,17 @@ def build_parser() -> flags.Parser:
         help="comma list of .caffemodel (.h5) or .safetensors files with its weights",
     )
     p.add_argument("--prompt", default="\n", metavar="TEXT", help="text to go on from (default: a line feed)")
-    p.add_argument("--tokens", type=int, default=200, metavar="N", help="how many to draw (default: %(default)s)")
+    p.add_argument("--tokens", type=int, default=200, metavar="N", help="how many tokens to add (default: %(default)s)")
     p.add_argument(
         "--temperature",
         type=float,
         default=0.8,
         metavar="T",
-        help="divides scores: below 1 favours likely tokens, 0 takes the likeliest (default: %(default)g)",
+        help="how random the text is: 0 takes the likeliest token each time, 1 draws by the net's probabilities "
+        "(default: %(default)g)",
     )
     p.add_argument(
-        "--top_k", type=int, default=0, metavar="K", help="draw from the K likeliest tokens; 0: all (default: 0)"
+        "--top_k", type=int, default=0, metavar="K", help="draw from the K likeliest tokens only; 0: all (default: 0)"
     )
     p.add_argument("--seed", type=int, default=None, metavar="N", help="seed of the draws (default: another each time)")
     p.add_argument(
