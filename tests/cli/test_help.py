@@ -42,6 +42,12 @@ def test_short_help_names_every_flag_and_all_explains_it(words, capsys):
         assert " ".join((action.help % {**vars(action), "prog": ""}).split()) in text, name
 
 
+def test_short_help_promises_no_flags_where_all_are_usual(capsys):
+    """import_onnx has four, all of them usual; more is said about what it does."""
+    short = printed(capsys, "import_onnx", "-help")
+    assert "more flags" not in short and "`pycaffe-lms import_onnx -help all` says more.\n" in short
+
+
 def test_common_flags_come_first_and_others_by_name():
     p = flags.parser("train", "Do it.\n\nAt length.", common="second third")
     p.add_argument("--first", type=int, default=7, metavar="N", help="the first; and more of it")
