@@ -52,8 +52,8 @@ checked with onnxruntime 1.32.0; largest differences:
 For each output the columns say the largest difference of an element, and the same divided by the largest element of
 the net's output, both on the input where that quotient was largest. The command exits with 1 if a quotient is above
 `-tolerance` (default {TOLERANCES["fp32"]:g}). With `-dynamic_batch` a second batch size runs too. Pictures become
-inputs as in `classify`: `-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net sees.
-An input of indices, of marks of sequences or of regions gets random indices, marks or regions.
+inputs as in `classify`: `-mean_file`, `-raw_scale`, `-input_scale`, `-channel_swap`. A `.npy` file holds what the net
+sees. An input of indices, of marks of sequences or of regions gets random indices, marks or regions.
 
 ## float16 and int8
 
