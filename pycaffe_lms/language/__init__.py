@@ -1,4 +1,4 @@
-"""Text for nets: vocabularies, files of token ids, transformers, writing on."""
+"""Text for nets: vocabularies, files of token ids, transformers, generation."""
 
 from .blocks import transformer_block
 from .dataset import write_tokens

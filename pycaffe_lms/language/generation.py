@@ -1,4 +1,4 @@
-"""Write on by a language model: draw one token after the other from what a deploy net says."""
+"""Continue a text: draw one token after the other by the probabilities that a deploy net gives."""
 
 from __future__ import annotations
 

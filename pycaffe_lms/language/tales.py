@@ -1,4 +1,4 @@
-"""Write short tales by rules: a text to try language models on, the same everywhere. Its sentences are this file's.
+"""Write short tales by rules: a text to try language models on, the same on every machine.
 
 A tale has a hero, a friend, something lost and where it was found. To write one, a net must remember names, what was
 lost, and who is she or he.

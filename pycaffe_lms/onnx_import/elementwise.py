@@ -1,6 +1,6 @@
 """Convert arithmetic on two tensors, of which one may be a constant and one may be smaller.
 
-Where a constant is repeated over the other axes, Scale and Bias hold it; so they do where the smaller one is computed.
+Scale and Bias hold a constant that is repeated over the other axes. They also take a smaller tensor that is computed.
 """
 
 from __future__ import annotations

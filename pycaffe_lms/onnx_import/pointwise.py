@@ -1,4 +1,4 @@
-"""Convert functions of every element, Softmax, and the operators that PyTorch writes one function with."""
+"""Convert functions of every element, Softmax, and operators that are parts of a function as PyTorch writes it."""
 
 from __future__ import annotations
 

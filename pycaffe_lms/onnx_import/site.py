@@ -22,11 +22,11 @@ FIXED = 0.0  # lr_mult of what is no weight, but a number of the model
 
 
 class NotImportable(Exception):
-    """Signal an operator that, as it is set, no layers express. args: what is wrong, the fix."""
+    """Signal an operator that no layers express with its settings. args: what is wrong, the fix."""
 
 
 class FreeNames:
-    """Give names that nobody has yet."""
+    """Give names that are not used yet."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()

@@ -20,7 +20,8 @@ Model Support; least: the least with it (-lms 1).
 there already and whole stay as they are.
 
 Commands that take a net or a solver take a model's name instead: `plan resnet-152`, `train digits`.
-NAME/FILE names another file of its folder, such as resnet-50/deploy. A folder models/NAME here goes first."""
+NAME/FILE names another file of its folder, such as resnet-50/deploy. If the current folder has a folder
+models/NAME, that is taken."""
 _HEAD = ("model", "parameters", "forward", "batch", "memory", "least", "what for")
 
 
