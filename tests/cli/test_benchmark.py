@@ -15,7 +15,7 @@ import pytest
 
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.cli.bench import measure, table
-from pycaffe_lms.cli.bench.model import find, parse_image, resized
+from pycaffe_lms.cli.bench.model import average_all, find, parse_image, resized
 from pycaffe_lms.cli.commands import benchmark
 from pycaffe_lms.cli.flags import parse
 from pycaffe_lms.errors import OutOfDeviceMemory, UsageError
@@ -142,6 +142,27 @@ def test_sizes():
     with pytest.raises(UsageError, match="-image 192x192x192: an item of data has 2 axes of size"):
         resized(picture, 1, (192, 192, 192))
     assert parse_image("480x640") == (480, 640) and parse_image("3900") == (3900,)
+
+
+def test_a_resnet_keeps_its_parameters_at_any_size(monkeypatch):
+    """Of resnet-18: 512 values behind the average pooling, 1000 classes."""
+    monkeypatch.chdir(MODELS.parent)
+    sizes = {}
+    for image in ("224", "448", "300x320"):
+        (case,) = _cases("models/resnet-18", "-image", image, "-batch", "1", "-lms", "off", "-backend", "cpu")
+        net, updates = measure.nets_of(case, "cpu", 1 << 34, None).build(case.lms)
+        sizes[image] = [p.shape for p in net.params["fc1000"]]
+        (pool,) = [layer.pooling_param for layer in case.net()[0].message.layer if layer.name == "pool5"]
+        assert pool.global_pooling == (image != "224") and pool.kernel_size == (7 if image == "224" else 0)
+    assert {str(shapes) for shapes in sizes.values()} == {"[(1000, 512), (1000,)]"}
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [("googlenet", ["pool5/7x7_s1"]), ("resnet-50", ["pool5"]), ("alexnet", []), ("cifar10_full", []), ("unet-2d", [])],
+)
+def test_poolings_that_take_the_whole_image(model, found):
+    assert average_all(find(str(MODELS / model), []).parsed().message) == found
 
 
 def test_a_net_of_unknown_shape_takes_it_from_flags(tmp_path):

@@ -34,16 +34,21 @@ class Model:
         solver: path of the solver beside it; "": none, SGD with momentum.
         given: each -shape.
         changes: each -set.
+        other_size: images have another size than the files say, see `average_all`.
     """
 
     net: str
     solver: str
     given: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    other_size: bool = False
 
     def parsed(self) -> Parsed[NetParameter]:
-        """Return the net as its file has it, with what -set changes."""
-        return override_net(read_net(self.net, judge=False), self.changes)
+        """Return the net as its file has it, with what -set changes and what another size of images asks for."""
+        parsed = override_net(read_net(self.net, judge=False), self.changes)
+        if self.other_size:
+            average_all(parsed.message)
+        return parsed
 
     def solver_param(self) -> SolverParameter:
         """Return the solver's type and rates, for iterations of one batch each and nothing beside them: no tests,
@@ -128,6 +133,27 @@ def find(text: str, given: Sequence[str], changes: Sequence[str] = ()) -> Model:
     dummy = ("solver_dummy.prototxt",) if path.stem.endswith("dummy") else ()
     solver = next((p for p in map(path.with_name, (*dummy, "solver.prototxt")) if p.is_file() and p != path), "")
     return Model(str(path), str(solver), tuple(given or model_shapes(text, str(path))), tuple(changes))
+
+
+def average_all(message: NetParameter) -> list[str]:
+    """Let each average pooling in front of a fully connected layer take the whole image; return the poolings' names.
+
+    These are the poolings of stride 1 without padding, whose kernel is the size of the map, 7 x 7 in a ResNet: with
+    larger images the fully connected layer keeps its parameters.
+    """
+    names = []
+    for layer in message.layer:
+        pool = layer.pooling_param
+        whole = pool.pool == pool.AVE and not pool.global_pooling and (pool.stride, pool.pad) == (1, 0)
+        odd = [f.name for f, _ in pool.ListFields() if f.name not in ("pool", "kernel_size", "stride", "pad")]
+        if layer.type != "Pooling" or not whole or odd:
+            continue
+        readers = [other.type for other in message.layer if layer.top[0] in other.bottom and other is not layer]
+        if "InnerProduct" in readers and set(readers) <= {"InnerProduct", "Dropout"}:
+            pool.ClearField("kernel_size")
+            pool.global_pooling = True
+            names.append(layer.name)
+    return names
 
 
 def parse_image(text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import argparse
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ...backend import cuda_available
@@ -19,7 +20,7 @@ from ...options import options_of
 from .. import flags, overrides
 from ..bench import table
 from ..bench.measure import Case, Row, measured, needed, nets_of
-from ..bench.model import Model, find, parse_image, resized
+from ..bench.model import Model, average_all, find, parse_image, resized
 from ..views.batches import MOST
 
 _log = logging.getLogger(__name__)
@@ -112,6 +113,11 @@ def _cases(model: Model, args: argparse.Namespace) -> Iterator[Case]:
     """Yield the cases in their order. Raises UsageError for flags that mean nothing."""
     image = parse_image(args.image)
     base = model.shapes(image)
+    if resized(base, None, image) != base:
+        whole = average_all(model.parsed().message)
+        model = replace(model, other_size=True)
+        if whole:
+            _log.info('-image: "%s" takes the average of the whole image, whatever its size.', '", "'.join(whole))
     settings = {text: _lms(args, text) for text in (args.lms or _usual(args.backend)).split(",")}
     for batch in _batches(args.batch):
         shapes = resized(base, batch, image)
