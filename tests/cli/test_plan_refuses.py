@@ -147,3 +147,12 @@ def test_flags_that_a_solver_excludes(tmp_path, monkeypatch, capsys, more):
     assert "exclude each other" in capsys.readouterr().err
     assert main(["plan"]) == 2
     assert "-model or -solver is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("lms", "fix"), [("auto", "or try -lms 1"), ("1000", "lower -lms (the threshold in KB)")])
+def test_the_fix_for_what_always_stays_is_one_that_the_setting_has(lms, fix, tmp_path, capsys):
+    """`auto` has no threshold that could be lower."""
+    path = write(tmp_path, NET, name="train_val.prototxt")
+    assert main(["plan", str(path), "-lms", lms, "-budget", "2KB", "-cache", "off"]) == 1
+    said = capsys.readouterr().err
+    assert "of device memory all the time" in said and fix in said.rpartition("fix:")[2]

@@ -113,7 +113,9 @@ def refuse_residents(runtime: Runtime) -> None:
         mine = workspace + sum(nbytes for other, _, nbytes in listing if other is owner)
         name, beside = called(owner), f", the solver's other nets {human_bytes(needed - mine)}"
     fix = WITH_LMS
-    if runtime.config.enabled:
+    if runtime.config.auto:
+        fix = "raise -lms_budget; or try -lms 1, which manages the small buffers too that auto leaves on the device"
+    elif runtime.config.enabled:
         fix = "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay, or raise -lms_budget"
     error = OutOfDeviceMemory(
         f"{name} needs {human_bytes(mine)} of device memory all the time"
