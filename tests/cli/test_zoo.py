@@ -113,6 +113,9 @@ def test_every_way_to_make_data_is_told_where_a_model_reads_them():
         assert any(source.startswith(beginning) for source in sources), beginning
         name = command.removeprefix("pycaffe-lms dataset ").split()[0]
         assert name in DATASETS or name in OWN_FLAGS
+    for name in DATASETS:
+        if any(source.startswith(f"data/{name}/") for source in sources):
+            assert any(beginning.startswith(f"data/{name}/") for beginning in _MADE_BY), name
 
 
 def test_plan_needs_no_shape_and_says_what_it_says_of_the_file(empty):

@@ -21,6 +21,7 @@ from ...errors import DataError, Where
 _log = logging.getLogger(__name__)
 _MADE_BY = {  # what makes the data of the zoo's models; of the others the model's README tells
     "data/digits/": "pycaffe-lms dataset digits",
+    "data/shapes/": "pycaffe-lms dataset shapes",
     "data/mnist/mnist_t": "pycaffe-lms dataset mnist -from FOLDER",
     "data/cifar10/": "pycaffe-lms dataset cifar10 -from FOLDER",
     "data/ilsvrc12/": "pycaffe-lms dataset imagenet -from FOLDER",
