@@ -338,3 +338,10 @@ def test_lms_takes_no_truth_value_for_a_size():
     with pytest.raises(UsageError, match="threshold_kb cannot be True"):
         caffe.LMS(True)
     assert caffe.LMS(1, recompute=True).recompute is True
+
+
+@pytest.mark.parametrize(("name", "said"), [("budgett", "did you mean budget?"), ("x", "settings are threshold_kb, ")])
+def test_a_setting_that_lms_does_not_have(name, said):
+    with pytest.raises(TypeError, match=f"caffe.LMS has no setting '{name}'; ") as caught:
+        caffe.LMS(1000, **{name: 1})
+    assert said in str(caught.value)

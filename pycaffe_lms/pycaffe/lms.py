@@ -11,6 +11,7 @@ See also: `lms/config.py` (the settings and their limits), `mode.set_lms`, `Net.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import threading
 from dataclasses import fields
@@ -61,6 +62,10 @@ class LMS(LMSConfig):
     __slots__ = ()
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        for name in named.keys() - _SIGNATURE.parameters.keys():
+            near = difflib.get_close_matches(name, _SIGNATURE.parameters, 1)
+            hint = f"did you mean {near[0]}?" if near else f"settings are {', '.join(_SIGNATURE.parameters)}"
+            raise TypeError(f"caffe.LMS has no setting {name!r}; {hint}")
         bound = _SIGNATURE.bind(*values, **named)
         bound.apply_defaults()
         given = bound.arguments
