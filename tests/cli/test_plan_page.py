@@ -109,6 +109,21 @@ def test_the_time_is_that_of_layers_of_rematerialization_and_of_waiting(net, cap
     assert len(shares) == 3 and 99 <= sum(shares) <= 101
 
 
+def test_a_net_that_fits_is_not_told_to_do_what_it_does(tmp_path, capsys):
+    """One item and large parameters, of which auto copies some: without Large Model Support nothing is copied."""
+    product = """layer { name: "fc%d" type: "InnerProduct" bottom: "x%d" top: "x%d"
+        inner_product_param { num_output: 1024 } }"""
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x0" type: "Input" top: "x0" input_param { shape { dim: 1 dim: 1024 } } }'
+        + "".join(product % (i, i, i + 1) for i in range(6))
+        + 'layer { name: "loss" type: "Reduction" bottom: "x6" top: "loss" loss_weight: 1 }'
+    )
+    found = _numbers(str(tmp_path / "net.prototxt"), "-lms", "auto", "-budget", "100MB")
+    assert found["in_core"]["fits"] and found["stall_ms"] > 0 and found["ms"] > 1.1 * found["in_core"]["ms"]
+    advice = capsys.readouterr().out.partition("What to change\n")[2].partition("\n\n")[0]
+    assert "* no -lms (-lms off): it fits" in advice and "auto" not in advice and "* nothing" not in advice
+
+
 def test_sizes_of_flags_are_enough_and_hardly_more():
     for nbytes in (1, 1023, 102_400, 5 << 20, 2_512_680_960, (41 << 30) + 1, 200 << 30):
         assert nbytes <= parse_size(flag_size(nbytes), "-lms_budget") <= 1.01 * nbytes

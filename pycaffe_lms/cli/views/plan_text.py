@@ -221,12 +221,13 @@ def _changes(nets: Nets, answered: Page, largest: int | None) -> Iterator[str]:
     found, least, without = answered
     core, lms, error = found["in_core"], nets.lms, found["error"]
     if core["fits"]:
-        if not _unmanaged(found) and found["ms"] > (1 + LITTLE) * core["ms"]:
-            yield f"-lms auto, or no -lms: nothing has to be copied, {_ms(core['ms'])}"
+        slower = not _unmanaged(found) and found["ms"] > (1 + LITTLE) * core["ms"]
+        if slower:
+            yield f"no -lms (-lms off): it fits, nothing has to be copied, {_ms(core['ms'])}"
         most = _in_core_batch(nets, found)
         if most is not None and most > found["batch"]:
             yield f"a larger batch: about {most} images fit without Large Model Support, more with it"
-        else:
+        elif not slower:
             yield "nothing"
         return
     if not lms.enabled:
