@@ -13,12 +13,18 @@ sys.path.insert(0, str(ROOT))
 
 import pycaffe_lms as caffe  # noqa: E402
 from pycaffe_lms.backend import get_device  # noqa: E402
+from pycaffe_lms.backend.device import Device  # noqa: E402
 from pycaffe_lms.cli.bench import hardware  # noqa: E402
 from pycaffe_lms.cli.views.shapes import with_shapes  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
 from pycaffe_lms.net.build.filter import filter_net  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
+from pycaffe_lms.parallel.communicator import TIMEOUT_S  # noqa: E402
+from pycaffe_lms.parallel.data_parallel import DataParallel  # noqa: E402
+from pycaffe_lms.parallel.host import HostCommunicator  # noqa: E402
+from pycaffe_lms.parallel.launch import Rank  # noqa: E402
+from pycaffe_lms.parallel.nccl import NCCL  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
 from pycaffe_lms.solvers import SGDSolver  # noqa: E402
 
@@ -57,11 +63,12 @@ def make_solver(
     seed: int = 1,
     index: int = 0,
     half: bool = False,
+    device: Device | None = None,
     **options,
 ) -> SGDSolver:
     """An SGD solver on the net of models/<model> with `batch` images per iteration, kept the same throughout: the data
     top is constant, so the net leaves what we write into it alone. index: of the GPU. half: hidden activations
-    as bfloat16. options: of the solver.
+    as bfloat16. device: in place of the backend's. options: of the solver.
     """
     net = dummy_net(model, batch)
     param = caffe_pb2.SolverParameter(
@@ -74,7 +81,7 @@ def make_solver(
         snapshot_after_train=False,
     )
     param.net_param.CopyFrom(net)
-    device = get_device(backend, index=index)
+    device = device or get_device(backend, index=index)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
     if options:  # several ranks
@@ -101,6 +108,38 @@ def _as_users_do(param, device, lms: LMSConfig, half: bool) -> SGDSolver:
         finally:
             if half:
                 caffe.set_math("tf32")
+
+
+def ranked_solver(
+    model: str,
+    batch: int,
+    lms: LMSConfig,
+    rank: Rank,
+    *,
+    device: Device,
+    capture: bool = False,
+    timeout: float = TIMEOUT_S,
+    **options,
+) -> tuple[SGDSolver, DataParallel]:
+    """A rank's solver, with images of its own and the weights of rank 0, and what joins it to the others. capture: let
+    CUDA graphs contain the sums. timeout: seconds to wait for another rank. options: as of `make_solver`."""
+    solver = make_solver(
+        model,
+        batch,
+        lms,
+        seed=1 + rank.index,
+        device=device,
+        solver_count=rank.count,
+        solver_rank=rank.index,
+        **options,
+    )
+    if device.name == "cuda":
+        parallel: DataParallel = NCCL(solver, rank.place, capture=capture, timeout=timeout, beats=rank.beats)
+    else:
+        place = HostCommunicator(device, rank.place, rank.count, rank.index, timeout=timeout)
+        parallel = DataParallel(solver, place)
+    parallel.bcast()
+    return solver, parallel
 
 
 def versions() -> str:

@@ -18,13 +18,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT, make_solver, versions  # noqa: F401  (ROOT's import path is set there)
+from common import ROOT, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
 
 import pycaffe_lms as caffe
+from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
-from pycaffe_lms.parallel.data_parallel import DataParallel
-from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.launch import Rank, run_ranks
 from pycaffe_lms.parallel.meeting import Meeting
 
@@ -41,22 +40,12 @@ def settings(mode: str, budget: str | None) -> LMSConfig:
 
 def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: Rank) -> int:
     """One rank; 0 writes what it measured."""
-    solver = make_solver(
-        args.model,
-        args.batch,
-        settings(mode, args.budget),
-        backend=args.backend,
-        solver_count=rank.count,
-        solver_rank=rank.index,
-        virtual_ranks=args.virtual_ranks,
-        **({"index": rank.index} if args.backend == "cuda" else {}),
+    index = {"index": rank.index} if args.backend == "cuda" else {}
+    device = get_device(args.backend, **index)
+    lms, virtual = settings(mode, args.budget), args.virtual_ranks
+    solver, parallel = ranked_solver(
+        args.model, args.batch, lms, rank, device=device, capture=args.capture, virtual_ranks=virtual
     )
-    device = solver.net.device
-    if args.backend == "cuda":
-        parallel: DataParallel = caffe.NCCL(solver, rank.place, capture=args.capture)
-    else:
-        parallel = DataParallel(solver, HostCommunicator(device, rank.place, rank.count, rank.index))
-    parallel.bcast()
     if rank.count > 1:
         parallel.join(layer_wise=layer_wise)
     times = []
