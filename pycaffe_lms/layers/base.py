@@ -206,6 +206,11 @@ class Layer:
         """
         return False
 
+    def exchanged(self) -> tuple[int, int]:
+        """Return how many numbers each rank gives to the others: to be gathered in forward, to be summed in backward.
+        For predictions."""
+        return 0, 0
+
     def shares(self) -> dict[int, int]:
         """Return {top index: bottom index} of tops whose data and diff are their bottom's memory (Flatten)."""
         return {}

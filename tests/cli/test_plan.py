@@ -15,6 +15,8 @@ from pycaffe_lms.cli.main import main
 from pycaffe_lms.cli.views.plan_answers import Answers
 from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.cost.machine import find_machine
+from pycaffe_lms.lms.cost.network import Cluster, all_reduce
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.solvers import SGDSolver
@@ -449,6 +451,40 @@ def test_ranks_sum_the_same_bytes_with_lms_and_without(model):
     lms = _json(Path(model).parent, *argv, "-lms", "1", "-lms_budget", "40KB")
     assert not lms["in_core"]["fits"] and lms["plan"]["bytes_in"] > 0
     assert lms["ranks"][0]["sums_ms"] == pytest.approx(core["ranks"][0]["sums_ms"]) and core["ranks"][0]["sums_ms"] > 0
+
+
+def test_one_of_several_ranks_copies_what_one_alone_copies(model):
+    """Also where the net would fit without: -lms 1 manages all the same."""
+    found = _json(Path(model).parent, "-model", model, "-gpu", "h200", "-lms", "1", "-ranks", "1,2")
+    assert found["in_core"]["fits"] and found["plan"]["bytes_in"] > 0
+    one, two = found["ranks"]
+    assert one["ms"] == pytest.approx(found["ms"]) and two["efficiency"] < 1
+
+
+SYNC = """
+layer { name: "data" type: "DummyData" top: "x" dummy_data_param { shape { dim: 4 dim: 3 dim: 9 dim: 9 } } }
+layer { name: "conv" type: "Convolution" bottom: "x" top: "y" convolution_param { num_output: 500 kernel_size: 1 } }
+layer { name: "norm" type: "BatchNorm" bottom: "y" top: "z" batch_norm_param { sync: SYNC } }
+layer { name: "pool" type: "Pooling" bottom: "z" top: "p" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "ip" type: "InnerProduct" bottom: "p" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "loss" }
+"""
+
+
+@pytest.mark.parametrize("lms", [["-lms", "off"], ["-lms", "1", "-lms_budget", "3MB"]])
+def test_ranks_count_what_a_synchronised_norm_exchanges(tmp_path, lms):
+    """Among 8 GPUs: 2 x 500 + 1 numbers of each are gathered in forward, 2 x 500 summed in backward."""
+
+    def ranks(sync):
+        name = write(tmp_path, SYNC.replace("SYNC", sync), name=f"{sync}.prototxt")
+        argv = ["-model", str(name), "-gpu", "h200", "-ranks", "8", "-workspace", "0KB", *lms]
+        return _json(tmp_path, *argv)["ranks"][0]
+
+    plain, sync = ranks("false"), ranks("true")
+    cluster, machine = Cluster(8, 8, 0), find_machine("h200")
+    more = all_reduce(8 * 4 * 1001, cluster, machine, gather=True).seconds + all_reduce(4000, cluster, machine).seconds
+    assert sync["sums_ms"] - plain["sums_ms"] == pytest.approx(1e3 * more)
+    assert sync["waiting_ms"] >= 1e3 * more and sync["ms"] > plain["ms"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,15 @@ def test_without_nvlink_gpus_share_their_link_to_the_host():
     assert "LL128" not in all_reduce(1 << 16, Cluster(4, 4, 0), T4).how
 
 
+def test_gathering_goes_round_once():
+    """Ring, LL128: 14 us and 7 steps of 1.9 us; every GPU sends 7/8 of all bytes."""
+    found = all_reduce(8 << 20, Cluster(8, 8, 0), H200, gather=True)
+    assert found.how == "ring, LL128" and found.latency == pytest.approx((14 + 7 * 1.9) * US)
+    assert found.seconds == pytest.approx(27.3 * US + 7 / 8 * (8 << 20) / (0.92 * 18 * 20.6e9))
+    small = all_reduce(64, Cluster(64, 8, 50e9), H200, gather=True)
+    assert small.how == "ring, LL" and small.latency == pytest.approx((6.6 + 56 * 0.6 + 7 * 2.7) * US)
+
+
 @pytest.mark.parametrize("nbytes", [1 << 10, 1 << 20, 1 << 26])
 @pytest.mark.parametrize("machine", [H200, T4, MACHINES["v100"]], ids=lambda m: m.name)
 def test_more_nodes_are_never_faster_nor_a_faster_network_slower(machine, nbytes):
@@ -102,6 +111,18 @@ def test_a_sum_of_a_managed_gradient_stops_the_backward():
     found = predict(_timeline(_sum(0.3, 0.3), _sum(0.1, 0.5, beside=False), _sum(0.2, 0.8)), 1.0, TWO, H200)
     assert found.between == pytest.approx(0.2, **CLOSE) and found.waiting == pytest.approx(0.3, **CLOSE)
     assert found.limit(H200) == "sums of managed gradients"
+
+
+def test_an_exchange_of_a_layer_waits_for_the_sums_before_it_and_the_layers_for_it():
+    """Between two GPUs: the sum runs from 0.3 to 0.6, so the exchange of 0.1, ready at 0.5, ends at 0.7, 0.2 late."""
+    exchange = replace(_sum(0.1, 0.5, beside=False), layer=True)
+    found = predict(_timeline(_sum(0.3, 0.3), exchange), 1.0, TWO, H200)
+    assert (found.layers, found.between) == (pytest.approx(0.2, **CLOSE), 0) and found.seconds == pytest.approx(
+        1.2, **CLOSE
+    )
+    assert found.limit(H200) == "exchanges of layers"
+    # gathered: each of two gives half of the bytes, which go round once, not twice
+    assert predict(_timeline(replace(exchange, gathered=True)), 1.0, TWO, H200).layers == pytest.approx(0.1, **CLOSE)
 
 
 def test_copies_take_half_of_the_link_from_sums_over_pcie():

@@ -5,7 +5,7 @@ The device is the simulated one with the memory of a GPU that the user names; `l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +23,7 @@ from ...lms.cost.timing import PlanTimes, step_seconds
 from ...lms.layout.inplace_reuse import step_needs
 from ...lms.plan.plan import OpKind, Plan
 from ...lms.planner.host_slots import with_host_slots
-from ...lms.program import Access, Buffer, Mode, Step, merge_accesses
+from ...lms.program import Access, Mode, Step, merge_accesses
 from ...lms.runtime.runtime import RESERVE, Runtime
 from ...log import only_warnings
 from ...net.build.graph import Param
@@ -157,8 +157,11 @@ class Nets:
         budget = self.lms.budget_of(self.machine.memory)
         return self.machine.memory if budget is None else min(budget, self.machine.memory)
 
-    def build(self, lms: LMSConfig, batch: int | None = None, memory: int | None = None) -> tuple[Net, Tail]:
-        """Return the net and its solver's updates. memory: bytes of the device; None: the machine's."""
+    def build(
+        self, lms: LMSConfig, batch: int | None = None, memory: int | None = None, ranks: int = 1
+    ) -> tuple[Net, Tail]:
+        """Return the net and its solver's updates. memory: bytes of the device; None: the machine's. ranks: as it is on
+        one of so many."""
         message, sizes = self.message, None
         if batch is not None and batch != self.batch:
             message = batches.with_batch(message, self._layers, batch)
@@ -181,15 +184,17 @@ class Nets:
                     stages=self._stages,
                     lines=self.parsed.lines,
                     file=self.parsed.filename,
+                    solver_count=ranks,
                 )
         except DataError as error:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule, self.keeps_gradients)
 
-    def without_lms(self, batch: int | None = None) -> tuple[Net, Tail]:
-        """Return the net and its updates as they are without Large Model Support, on a device of unlimited memory."""
+    def without_lms(self, batch: int | None = None, ranks: int = 1) -> tuple[Net, Tail]:
+        """Return the net and its updates as they are without Large Model Support, on a device of unlimited memory.
+        ranks: see `build`."""
         whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
-        return self.build(whole, batch, _UNLIMITED)
+        return self.build(whole, batch, _UNLIMITED, ranks)
 
     def in_core(self, batch: int | None = None) -> InCore:
         """Return what the net needs without Large Model Support, whatever the machine's memory."""
@@ -202,18 +207,20 @@ class Nets:
 
         Raises OutOfDeviceMemory if it does not fit.
         """
-        active = self.lms.enabled and not self.fits(self.in_core())
-        net, tail = self.build(self.lms) if active else self.without_lms()
+        net, tail = self.build(self.lms, ranks=2)
         net.reduction = Reduction(net.runtime, _NoSums(), layer_wise=True)
         plan = net.plan_only(tail)
         if plan is None or not net.runtime.active:
+            net, tail = self.without_lms(ranks=2)
+            net.reduction = Reduction(net.runtime, _NoSums(), layer_wise=True)
+            net.plan_only(tail)
             planner, sequenced = _program(net, tail)
             ends = list(accumulate(planner.costs_of(sequenced, {}, {}).steps, initial=0.0))
-            return _timeline(sequenced.program.steps, ends[:-1], ends[1:], net.memory.buffers, set())
+            return _timeline(sequenced.program.steps, ends[:-1], ends[1:], net, set())
         times, steps = predicted(net, plan), plan.program.steps
         ops = {op.step: op.id for op in plan.ops if op.kind in (OpKind.COMPUTE, OpKind.HOST)}
         starts, ends = ([at[ops[s]] for s in range(len(steps))] for at in (times.start, times.end))
-        found = _timeline(steps, starts, ends, net.memory.buffers, set(plan.buffers))
+        found = _timeline(steps, starts, ends, net, set(plan.buffers))
         copies = sorted((times.start[op.id], times.end[op.id]) for op in plan.ops if op.id not in ops.values())
         return replace(found, copies=copies, busy=max(times.busy_in, times.busy_out))
 
@@ -427,11 +434,12 @@ def _timeline(
     steps: Sequence[Step],
     starts: Sequence[float],
     ends: Sequence[float],
-    buffers: Mapping[int, Buffer],
+    net: Net,
     managed: AbstractSet[int],
 ) -> Timeline:
-    """Return the iteration of these steps without the seconds of the sums among them."""
+    """Return the iteration of these steps without the seconds of the sums among them, with exchanges of layers."""
     sums, joined, apart = list[Sum](), 0.0, 0.0
+    buffers, exchanged = net.memory.buffers, _exchanged(net)
     for step, start, end in zip(steps, starts, ends, strict=True):
         if step.name.startswith(REDUCE):
             ids = [a.buffer for a in step.accesses]
@@ -441,7 +449,22 @@ def _timeline(
         elif step.name == REDUCED:
             joined = start - apart
             apart += end - start
+        elif step.name in exchanged:
+            forward = step.name.startswith("forward:")
+            sums.append(Sum(exchanged[step.name], end - apart, 0.0, False, layer=True, gathered=forward))
     return Timeline(sums, joined, max(ends) - apart)
+
+
+def _exchanged(net: Net) -> dict[str, int]:
+    """Return {name of a step: bytes that each rank gives to the others in it} of the steps of layers that exchange."""
+    found = {}
+    for node in net.run_graph.exchanging:
+        for name, numbers, passes in zip(
+            ("forward", "backward"), node.layer.exchanged(), (True, node.propagate[0]), strict=True
+        ):
+            if passes:
+                found[f"{name}:{node.name}"] = numbers * net.dtype.itemsize
+    return found
 
 
 class _Assumed:

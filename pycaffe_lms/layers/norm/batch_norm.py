@@ -127,6 +127,9 @@ class BatchNormLayer(_BatchNormed):
     def exchanges(self) -> bool:
         return self._sync
 
+    def exchanged(self) -> tuple[int, int]:
+        return (2 * self.channels + 1, 2 * self.channels) if self._sync else (0, 0)
+
     def join(self, ranks: Exchange | None) -> None:
         self._ranks = ranks
         self.declares = replace(self.declares, cuda_graph_safe=ranks is None or ranks.can_capture)

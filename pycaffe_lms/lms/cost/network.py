@@ -80,9 +80,13 @@ class AllReduce:
     link: float
 
 
-def all_reduce(nbytes: int, cluster: Cluster, machine: Machine) -> AllReduce:
-    """Predict the sum of an array of `nbytes` over all ranks: the fastest of NCCL's algorithms and protocols."""
+def all_reduce(nbytes: int, cluster: Cluster, machine: Machine, *, gather: bool = False) -> AllReduce:
+    """Predict the sum of an array of `nbytes` over all ranks: the fastest of NCCL's algorithms and protocols.
+
+    gather: instead, every rank receives the arrays of all, of `nbytes` together. NCCL has rings for that, which go
+    round once where those of a sum go round twice."""
     n, nodes, local = cluster.ranks, cluster.nodes, cluster.local
+    rounds = 1 if gather else 2
     if n < 2:
         return AllReduce(0.0, 0.0, "", 0.0)
     link = min(machine.link_in, machine.link_out, machine.link_both / 2)
@@ -91,19 +95,19 @@ def all_reduce(nbytes: int, cluster: Cluster, machine: Machine) -> AllReduce:
     ring_bus = min(inside, outside)
     tree_bus = min(inside, outside * 2 if nodes == 2 else outside)  # of two nodes, each is the root of one tree
     found = []
-    for algorithm, bus, ratio in ((RING, ring_bus, n / (2 * (n - 1))), (TREE, tree_bus, 1 / 2)):
-        for p in algorithm:
+    for algorithm, bus, ratio in ((RING, ring_bus, n / (rounds * (n - 1))), (TREE, tree_bus, 1 / 2)):
+        for p in algorithm if algorithm is RING or not gather else ():
             if p.name.endswith("LL128") and not (machine.nvlink and machine.capability >= _LL128_CAPABILITY):
                 continue
             step = p.nvlink if machine.nvlink else p.pcie
             if algorithm is RING:
-                steps = 2 * (n - nodes) * step + 2 * (nodes - 1) * p.network
+                steps = rounds * ((n - nodes) * step + (nodes - 1) * p.network)
             else:
                 steps = 2 * ((local - 1) * step + (nodes.bit_length() - 1) * p.network)
             latency = _US * (p.begin + steps)
             found.append((latency + nbytes / (bus * p.share * ratio), latency, p.name))
     seconds, latency, how = min(found)
-    moved = 2 * (n - 1) / n * nbytes
+    moved = rounds * (n - 1) / n * nbytes
     # Without NVLink every rank sends and receives this much; with it, the network's part is divided among the node's.
     over_link = moved if not machine.nvlink else moved / local if nodes > 1 else 0.0
     return AllReduce(seconds, latency, how, over_link / link)
@@ -111,19 +115,23 @@ def all_reduce(nbytes: int, cluster: Cluster, machine: Machine) -> AllReduce:
 
 @dataclass(frozen=True)
 class Sum:
-    """Describe the sum of one bucket of gradients in an iteration.
+    """Describe the sum of one bucket of gradients in an iteration, or an exchange of a layer.
 
     Attributes:
-        nbytes: of its gradients.
-        ready: seconds from the iteration's start to the end of the backward step that completes them, without sums.
+        nbytes: of its gradients; of an exchange, those that each rank gives.
+        ready: seconds from the iteration's start to the end of the step that completes them, without sums.
         scaling: seconds of the kernels that divide the sum by the number of ranks.
         beside: it runs beside the backward; else the next step waits for it (the gradients are managed by LMS).
+        layer: it is an exchange of a layer, such as a synchronised BatchNorm.
+        gathered: the exchange gathers the ranks' arrays; else it sums them.
     """
 
     nbytes: int
     ready: float
     scaling: float
     beside: bool
+    layer: bool = False
+    gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,7 @@ class Prediction:
         latency: part of `summing` that does not depend on the gradients' sizes.
         waiting: by which sums make the iteration longer than `Timeline.seconds`.
         between: part of `waiting` of sums between backward steps, of gradients that LMS manages.
+        layers: part of `waiting` of exchanges of layers.
         link: by which copies and sums, which share the link to the host, make it longer still.
     """
 
@@ -166,6 +175,7 @@ class Prediction:
     latency: float
     waiting: float
     between: float
+    layers: float
     link: float
 
     @property
@@ -180,6 +190,8 @@ class Prediction:
             return "the layers"
         if self.link > max(self.waiting, over / 2):
             return "copies and sums on one link"
+        if self.layers > self.waiting / 2:
+            return "exchanges of layers"
         if self.latency > self.summing / 2:
             return "latency of the sums"
         if self.between > self.waiting / 2:
@@ -200,21 +212,24 @@ def predict(timeline: Timeline, alone: float, cluster: Cluster, machine: Machine
     Args:
         alone: seconds of the iteration of one GPU without other ranks.
     """
-    free = delay = summing = latency = between = link = 0.0
+    if cluster.ranks < 2:
+        return Prediction(cluster, alone, alone, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    free = delay = summing = latency = between = layers = link = 0.0
     for s in timeline.sums:
-        one = all_reduce(s.nbytes, cluster, machine)
+        one = all_reduce(s.nbytes * (cluster.ranks if s.gathered else 1), cluster, machine, gather=s.gathered)
         ready = s.ready + delay
         begin = max(free, ready)
         copies = [(start + delay, end + delay) for start, end in timeline.copies]
         free = _end(begin, one, copies) + s.scaling
         summing, latency, link = summing + one.seconds, latency + one.latency, link + one.link
         if not s.beside:
-            between += free - ready
+            between += 0.0 if s.layer else free - ready
+            layers += free - ready if s.layer else 0.0
             delay += free - ready
     waiting = delay + max(0.0, free - (timeline.joined + delay))
     seconds = timeline.seconds + waiting
     late = max(0.0, timeline.busy + link - seconds) if timeline.copies else 0.0
-    return Prediction(cluster, seconds + late, alone, summing, latency, waiting, between, late)
+    return Prediction(cluster, seconds + late, alone, summing, latency, waiting, between, layers, late)
 
 
 def _end(begin: float, one: AllReduce, copies: Sequence[tuple[float, float]]) -> float:
