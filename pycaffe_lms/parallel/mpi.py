@@ -32,6 +32,7 @@ from ..faults import Faults
 from . import communicator
 from .communicator import TIMEOUT_S, Stopwatch
 from .host import HostTicket
+from .roll_call import RollCall
 
 _log = logging.getLogger(__name__)
 _SIZES = {  # variables in which a launcher says how many processes it started, and the one of this process's rank
@@ -147,7 +148,14 @@ class MpiRanks:
         if device.name != "cuda":
             return MpiCommunicator(self, device, timeout=timeout)
         uid = self.comm.bcast(unique_id() if self.index == 0 else None)
-        return NcclCommunicator(device, uid, self.count, self.index, timeout=timeout, warn=communicator.WARN_S)
+        warn, beats = communicator.WARN_S, self.roll_call()
+        index, count = self.index, self.count
+        return NcclCommunicator(device, uid, count, index, timeout=timeout, warn=warn, beats=beats, place=self.place)
+
+    def roll_call(self) -> RollCall | None:
+        """Return what tells which rank is late, None where MPI refuses calls of several threads. All ranks call it."""
+        enough = self._mpi.Query_thread() >= self._mpi.THREAD_MULTIPLE
+        return RollCall(self.comm) if all(self.comm.allgather(enough)) else None
 
     def speaks(self, error: BaseException) -> bool:
         """Return whether this rank is to say what went wrong, and to end all; False: another has done so."""

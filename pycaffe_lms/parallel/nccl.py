@@ -14,10 +14,9 @@ def rank(uid, rank, count):                      # in a process of its own, star
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
 from typing import TYPE_CHECKING
 
-from ..backend.cuda.communicator import NcclCommunicator, unique_id
+from ..backend.cuda.communicator import Beats, NcclCommunicator, unique_id
 from . import communicator
 from .communicator import TIMEOUT_S
 from .data_parallel import DataParallel
@@ -50,7 +49,7 @@ class NCCL(DataParallel):
         *,
         timeout: float = TIMEOUT_S,
         capture: bool = False,
-        beats: MutableSequence[int] | None = None,
+        beats: Beats | None = None,
     ):
         joined = NcclCommunicator(
             solver.net.device,

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.cuda.communicator import NcclCommunicator
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LostRank
 from pycaffe_lms.parallel import communicator
+from pycaffe_lms.parallel import roll_call as roll_call_module
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.meeting import Meeting
 from pycaffe_lms.parallel.mpi import MpiCommunicator, MpiRanks
@@ -85,9 +87,30 @@ def late(ranks: MpiRanks) -> str:
     return "nothing"
 
 
+def roll_call(ranks: MpiRanks) -> list:
+    """Let the last rank be late, stand still while the others ask, and come at last."""
+    beats = ranks.roll_call()
+    last, here = ranks.count - 1, ranks.index
+    beats[here] += 4 if here == last else 5
+    nccl = NcclCommunicator.__new__(NcclCommunicator)
+    nccl.rank, nccl.size, nccl._beats, nccl._place = here, ranks.count, beats, ranks.place
+    if here == last:
+        while not all((Path(sys.argv[2]) / f"asked{r}").exists() for r in range(last)):
+            time.sleep(0.05)
+        beats[here] += 1
+        return [list(beats), nccl._missing()]
+    roll_call_module._ANSWER_S = 1.0
+    found = [list(beats), nccl._missing(), ranks.place(last)]
+    (Path(sys.argv[2]) / f"asked{here}").touch()
+    while list(beats)[last] < 5:
+        pass
+    return [*found, list(beats), nccl._missing()]
+
+
 if __name__ == "__main__":
     ranks = MpiRanks()
-    found = {"operations": operations, "different": different, "late": late}[sys.argv[1]](ranks)
+    works = {"operations": operations, "different": different, "late": late, "roll_call": roll_call}
+    found = works[sys.argv[1]](ranks)
     Path(f"{sys.argv[2]}/{ranks.index}.json").write_text(json.dumps(found))
     if sys.argv[1] != "operations":
         while len(list(Path(sys.argv[2]).glob("*.json"))) < ranks.count:

@@ -79,3 +79,13 @@ def test_a_late_rank_is_named_with_its_host(tmp_path):
         assert f"rank {rank} of 3 on {socket.gethostname()}: rank 2 (process " in ranks[rank]
         assert f"on {socket.gethostname()}) did not answer within 1.5 s" in ranks[rank]
     assert "Rank 0 of 3 has waited" in said and "for rank 2 (process" in said and "Rank 1 of 3 has waited" not in said
+
+
+@needs_mpi
+def test_ranks_on_gpus_find_out_who_is_late(tmp_path):
+    """By asking each other: the last one has made fewer calls and says nothing, then it has come."""
+    ranks, _ = run(3, "roll_call", tmp_path)
+    for before, named, place, after, nobody in ranks[:2]:
+        assert before == [5, 5, 0] and named == f"rank 2 ({place}) of 3" and place.endswith(socket.gethostname())
+        assert after == [5, 5, 5] and nobody.startswith("another rank of 3")
+    assert ranks[2][0] == [5, 5, 5] and ranks[2][1].startswith("another rank of 3")

@@ -13,8 +13,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, MutableSequence, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,16 @@ def unique_id() -> bytes:
     return bytes(number & 0xFF for number in nccl().get_unique_id())
 
 
+class Beats(Protocol):
+    """Count the calls of each rank, where all ranks see it."""
+
+    def __getitem__(self, rank: int, /) -> int: ...
+
+    def __setitem__(self, rank: int, calls: int, /) -> None: ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+
 class NcclCommunicator:
     """Implement `parallel/communicator.py` for GPUs.
 
@@ -42,8 +52,9 @@ class NcclCommunicator:
         uid: the result of `unique_id` in one of the ranks.
         timeout: seconds to wait for other ranks.
         warn: seconds of a wait until it is logged; again each time the wait has doubled.
-        beats: one number for every rank, 0 at first, in memory that all ranks share: with it messages name the rank
-            that does not answer.
+        beats: one number for every rank, 0 at first, in memory that all ranks share, or what asks the others: with it
+            messages name the rank that does not answer.
+        place: returns where a rank runs; None: on this host.
 
     Raises:
         MissingDependency: NCCL is not installed.
@@ -53,6 +64,7 @@ class NcclCommunicator:
     """
 
     exchange_seconds = None  # exchanges run on the GPU, beside what the host does
+    _place: Callable[[int], str] | None = None
 
     def __init__(
         self,
@@ -64,7 +76,8 @@ class NcclCommunicator:
         timeout: float,
         capture: bool = False,
         warn: float = 30.0,
-        beats: MutableSequence[int] | None = None,
+        beats: Beats | None = None,
+        place: Callable[[int], str] | None = None,
     ):
         self._nccl = nccl()
         if device.name != "cuda":
@@ -77,7 +90,7 @@ class NcclCommunicator:
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
-        self._warn, self._beats = warn, beats
+        self._warn, self._beats, self._place = warn, beats, place
         self.can_capture = capture
         self._types = {"float32": self._nccl.NCCL_FLOAT32, "float64": self._nccl.NCCL_FLOAT64}
         self._comm = self._meet(uid)
@@ -132,6 +145,8 @@ class NcclCommunicator:
     def _missing(self) -> str:
         """Return the names of the ranks that have made fewer calls than this one, where that is known."""
         behind = [] if self._beats is None else [r for r, n in enumerate(self._beats) if n < self._beats[self.rank]]
+        if behind and self._place is not None:
+            return f"{', '.join(f'rank {r} ({self._place(r)})' for r in behind)} of {self.size}"
         names = f"rank {', '.join(map(str, behind))}" if behind else "another rank"
         return f"{names} of {self.size} on {socket.gethostname()}"
 
