@@ -132,14 +132,14 @@ def joined(solver: Solver, rank: Rank | None, args: argparse.Namespace) -> Itera
         yield _nothing
         return
     compare: Compare = _nothing
-    device, timeout = solver.net.device, args.timeout
+    device, timeout, capture = solver.net.device, args.timeout, args.graph == "sums"
     if isinstance(rank.place, mpi.MpiRanks):
         between_hosts = mpi.MpiCommunicator(rank.place, get_device("cpu"), timeout=timeout)
         compare = partial(agree, between_hosts.gather)
         compare(versions(device) | _flags(args) | of_solver(solver) | of_files(_files(args)))
-        parallel = DataParallel(solver, rank.place.communicator(device, timeout=timeout))
+        parallel = DataParallel(solver, rank.place.communicator(device, timeout=timeout, capture=capture))
     elif isinstance(rank.place, bytes):
-        parallel = NCCL(solver, rank.place, timeout=timeout, beats=rank.beats)
+        parallel = NCCL(solver, rank.place, timeout=timeout, capture=capture, beats=rank.beats)
     else:
         parallel = DataParallel(solver, HostCommunicator(device, rank.place, rank.count, rank.index, timeout=timeout))
     try:

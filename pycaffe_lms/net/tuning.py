@@ -57,10 +57,14 @@ class Tuning:
         help="with LMS: keep one bit per element for the backward of ReLU and similar layers if no other layer's "
         "backward reads the values; results are the same",
     )
-    graph: bool = switch(
+    graph: bool = option(
         True,
         flag="graph",
-        help="on a GPU: record an iteration, with its copies, as a CUDA graph and replay it; results are the same",
+        choices=("on", "off", "sums"),
+        default="on",
+        parse=lambda text, flag: text != "off",
+        help="on a GPU: record an iteration, with its copies, as a CUDA graph and replay it; results are the same. "
+        "Iterations of several GPUs are recorded only by sums, with their sums of gradients",
     )
     half: bool = option(
         False,

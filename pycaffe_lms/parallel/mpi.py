@@ -143,14 +143,26 @@ class MpiRanks:
             )
         return numbers[at]
 
-    def communicator(self, device: Device, *, timeout: float = TIMEOUT_S) -> MpiCommunicator | NcclCommunicator:
-        """Return what joins this rank's device to the others': NCCL for GPUs. Raises LostRank, DeviceError."""
+    def communicator(
+        self, device: Device, *, timeout: float = TIMEOUT_S, capture: bool = False
+    ) -> MpiCommunicator | NcclCommunicator:
+        """Return what joins this rank's device to the others': NCCL for GPUs. capture: let CUDA graphs of iterations
+        contain NCCL's sums. Raises LostRank, DeviceError."""
         if device.name != "cuda":
             return MpiCommunicator(self, device, timeout=timeout)
         uid = self.comm.bcast(unique_id() if self.index == 0 else None)
         warn, beats = communicator.WARN_S, self.roll_call()
-        index, count = self.index, self.count
-        return NcclCommunicator(device, uid, count, index, timeout=timeout, warn=warn, beats=beats, place=self.place)
+        return NcclCommunicator(
+            device,
+            uid,
+            self.count,
+            self.index,
+            timeout=timeout,
+            capture=capture,
+            warn=warn,
+            beats=beats,
+            place=self.place,
+        )
 
     def roll_call(self) -> RollCall | None:
         """Return what tells which rank is late, None where MPI refuses calls of several threads. All ranks call it."""

@@ -14,9 +14,12 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from pycaffe_lms.cli import devices
-from pycaffe_lms.errors import UsageError
+from pycaffe_lms.cli import devices, ranks
+from pycaffe_lms.cli.commands.train import build_parser
+from pycaffe_lms.cli.flags import parse, tuning
+from pycaffe_lms.errors import DeviceError, UsageError
 from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.parallel.launch import Rank
 
 from .command import caffe, process
 
@@ -188,3 +191,21 @@ def test_other_commands_use_the_first(monkeypatch, caplog):
     for rank in (0, 1):
         devices.choose(args, devices.LMSConfig(), rank=rank)
     assert made == [2, 1]
+
+
+@pytest.mark.parametrize("graph", ["on", "off", "sums"])
+def test_sums_on_gpus_are_recorded_if_graph_says_so(monkeypatch, graph):
+    """What a recorded iteration computes is compared in tests/parallel: there the simulated device records sums too."""
+    asked = []
+
+    def joined(solver, place, *, capture, timeout, beats):
+        asked.append((place, capture, timeout))
+        raise DeviceError("no GPU here")
+
+    monkeypatch.setattr(ranks, "NCCL", joined)
+    solver = Namespace(net=Namespace(device=None))
+    args = parse(build_parser(), ["s.prototxt", "-graph", graph, "-timeout", "7"])
+    with pytest.raises(DeviceError), ranks.joined(solver, Rank(0, 2, b"uid"), args):
+        pass
+    assert asked == [(b"uid", graph == "sums", 7.0)]
+    assert tuning(args).graph is (graph != "off")

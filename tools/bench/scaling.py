@@ -3,7 +3,9 @@
 python tools/bench/scaling.py --model resnet-50 --batch 128 --gpus 1 2 4 --modes off auto --budget 16GB --json out.json
 
 Modes: off (no Large Model Support), a number of KB (-lms N), auto. Every mode runs with gradients summed layer by
-layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them. A
+layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them, as
+`train -graph sums` does. --ctas limits the blocks, and so the multiprocessors, that a kernel of NCCL takes from the
+layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums beside the backward can afford. A
 run is a process per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once; times
 are rank 0's medians after warming up, each up to the device's end. "efficiency" is images/s per GPU over those of one.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -40,11 +43,20 @@ def settings(mode: str, budget: str | None) -> LMSConfig:
 
 def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: Rank) -> int:
     """One rank; 0 writes what it measured."""
+    if args.ctas:
+        os.environ["NCCL_MAX_CTAS"] = str(args.ctas)
     index = {"index": rank.index} if args.backend == "cuda" else {}
     device = get_device(args.backend, **index)
     lms, virtual = settings(mode, args.budget), args.virtual_ranks
     solver, parallel = ranked_solver(
-        args.model, args.batch, lms, rank, device=device, capture=args.capture, virtual_ranks=virtual
+        args.model,
+        args.batch,
+        lms,
+        rank,
+        device=device,
+        capture=args.capture,
+        half=args.math == "bf16",
+        virtual_ranks=virtual,
     )
     if rank.count > 1:
         parallel.join(layer_wise=layer_wise)
@@ -106,13 +118,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     p.add_argument("--iterations", type=int, default=20)
     p.add_argument("--capture", action="store_true", help="record iterations with their sums")
+    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"))
+    p.add_argument("--ctas", type=int, help="most blocks of a kernel of NCCL (default: as NCCL chooses)")
+    p.add_argument("--end", choices=("on", "off"), default="on", help="off: only sums beside the backward")
     p.add_argument("--backend", choices=("cuda", "cpu", "sim"), default="cuda")
     p.add_argument("--json", help="write the results here")
     args = p.parse_args(argv)
     lines = []
     for mode in args.modes:
         for gpus in args.gpus:
-            for layer_wise in (True, False) if gpus > 1 else (True,):
+            for layer_wise in (True, False) if gpus > 1 and args.end == "on" else (True,):
                 lines.append(measure(args, gpus, mode, layer_wise))
                 print(lines[-1], file=sys.stderr, flush=True)
                 if args.json:
