@@ -5,7 +5,8 @@ To measure them again, on the GPU that the page names:
 pycaffe-lms benchmark resnet-152 -batch 8,16,32,64,128,256 -image 224 -lms off,1000,auto -budget 16GB -json FILE
 pycaffe-lms benchmark unet-3d -batch 1 -image 192x192x192 -lms off,auto -budget 16GB -json FILE
 
-FILE is docs/benchmarks/MODEL.json, in which `net` and `solver` begin with models/.
+FILE is docs/benchmarks/MODEL.json, in which `net` and `solver` begin with models/. The rows of
+docs/benchmarks/scenarios.json are of tools/bench/scenarios.py, by the commands on the page.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tools" / "bench")]
 
 from pages import with_part, write_or_check  # noqa: E402
+from scenario_table import markdown  # noqa: E402
 
 from pycaffe_lms.cli.bench import table  # noqa: E402
 
@@ -39,6 +41,9 @@ def text() -> str:
     page = FILE.read_text()
     for model in ("resnet-152", "unet-3d"):
         page = with_part(page, model, example(model))
+    rows = json.loads((MEASURED / "scenarios.json").read_text())
+    for backend in ("plan", "sim"):
+        page = with_part(page, f"scenarios {backend}", markdown([r for r in rows if r["backend"] == backend], 4))
     return page
 
 

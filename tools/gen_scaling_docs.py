@@ -61,7 +61,8 @@ where it is faster), limits per channel, and the corrections that NCCL makes for
 or more by itself, smaller ones together until they have 4 MiB. A sum begins when its bucket is complete and the sum
 before it has ended, and runs beside the backward; the updates wait for the last one. A gradient that Large Model
 Support manages is summed before the next step of the backward, which waits. Then the mean is computed, one pass
-over the gradients in memory.
+over the gradients in memory. A layer that exchanges statistics (`batch_norm_param { sync: true }`) gathers them in
+forward, by a ring that goes round once, and sums them in backward; the next step waits, also for sums before it.
 
 **One link for copies and sums.** Without NVLink the sums go over the link on which Large Model Support copies; with
 it, a node's network traffic, an m-th of it for each GPU, does (network cards beside the GPUs, GPUDirect RDMA).

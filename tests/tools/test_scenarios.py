@@ -57,6 +57,12 @@ def test_the_table(script):
     ]
 
 
+def test_the_table_of_some(script):
+    shown = script("scenario_table").markdown(ROWS, 4).splitlines()
+    assert len(shown) == 2 + 6 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
+    assert shown[-3] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
+
+
 def test_the_picture(script, tmp_path):
     pytest.importorskip("matplotlib")
     script("scenario_table").figure(ROWS, tmp_path / "rows.svg")

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
+from common import ROOT, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
@@ -45,6 +45,8 @@ def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: 
     """One rank; 0 writes what it measured."""
     if args.ctas:
         os.environ["NCCL_MAX_CTAS"] = str(args.ctas)
+    if args.network:
+        over_network(rank)
     index = {"index": rank.index} if args.backend == "cuda" else {}
     device = get_device(args.backend, **index)
     lms, virtual = settings(mode, args.budget), args.virtual_ranks
@@ -120,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--capture", action="store_true", help="record iterations with their sums")
     p.add_argument("--math", default="tf32", choices=("tf32", "bf16"))
     p.add_argument("--ctas", type=int, help="most blocks of a kernel of NCCL (default: as NCCL chooses)")
+    p.add_argument("--network", action="store_true", help="sums go through sockets, as between hosts")
     p.add_argument("--end", choices=("on", "off"), default="on", help="off: only sums beside the backward")
     p.add_argument("--backend", choices=("cuda", "cpu", "sim"), default="cuda")
     p.add_argument("--json", help="write the results here")

@@ -50,22 +50,33 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"]))
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A row per result. Memory and bytes copied in an iteration have their units; errors are their first line."""
+def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
+    """A row per result. Memory and bytes copied in an iteration have their units; errors are their first line.
+
+    ranks: show results of so many alone, and of errors only which kind they are."""
     lines = [_HEAD, ("---:", "---", *["---:"] * 7, "---")]
     rows = ordered(rows)
-    for r in rows:
+    for r in (r for r in rows if ranks in (None, r["ranks"])):
         who = _WAYS.get(r["who"], f"-lms {r['who']}") + (f": -lms {r['kb']}" if "kb" in r else "")
-        line = [str(r["batch"]), who, str(r["ranks"]), "fp32" if r["backend"] == "sim" else r["math"]]
+        line = [
+            str(r["batch"]),
+            who,
+            f"{r['ranks']}{' over sockets' if r.get('network') else ''}",
+            "fp32" if r["backend"] == "sim" else r["math"],
+        ]
         if "error" in r:
-            said = r["error"].splitlines()[0].replace("|", "/")
-            line += [("does not fit: " if not r.get("fits", True) else "failed: ") + said, *["-"] * 5]
+            said, kind = r["error"].splitlines()[0].replace("|", "/"), _failure(r)
+            line += [kind if ranks else f"{kind}: {said}", *["-"] * 5]
         else:
             share = efficiency(r, rows)
             line += [f"{rate(r):.4g}", "-" if share is None else f"{share:.3f}", _size(r["memory"])]
             line += [_size(r["bytes_in"]), _size(r["bytes_out"]), bits(r, rows)]
         lines.append(tuple(line))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _failure(row: Row) -> str:
+    return "failed" if row.get("fits", True) else "does not fit"
 
 
 def _size(nbytes: float) -> str:
@@ -97,8 +108,9 @@ def figure(rows: Sequence[Row], path: Path) -> None:
             for r in (r for r in shown if r["who"] == way):
                 place = batches.index(r["batch"]) + width * (i - (len(ways) - 1) / 2)
                 if "error" in r:
-                    why = "failed" if r.get("fits", True) else "does not fit"
-                    axes.text(place, 0, f" {why}", rotation=90, ha="center", va="bottom", fontsize=7, color=f"C{i}")
+                    axes.text(
+                        place, 0, f" {_failure(r)}", rotation=90, ha="center", va="bottom", fontsize=7, color=f"C{i}"
+                    )
                 elif (height := value(r)) is not None:
                     axes.bar(place, height, width=0.92 * width, color=f"C{i}")
             axes.bar(0, 0, color=f"C{i}", label=_WAYS.get(way, f"-lms {way}"))

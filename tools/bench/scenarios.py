@@ -1,6 +1,7 @@
 """PowerAI's scenarios of Large Model Support on one or several GPUs: ResNet-152, batches of 8 (A) to 256 (F) on each.
 
 python tools/bench/scenarios.py --ranks 1 4 --json scenarios.json --seconds 480      # again, until nothing is left
+python tools/bench/scenarios.py --ranks 4 --network --json scenarios.json            # four ranks on one GPU: bits
 python tools/bench/scenarios.py --backend plan --ranks 1 2 4 --json scenarios.json   # predictions; needs no GPU
 python tools/bench/scenarios.py --backend sim --model cifar10_resnet-20 --budget 60MB --ranks 4 --json sim.json
 python tools/bench/scenarios.py --json scenarios.json --batch --plot scenarios.svg   # nothing is run
@@ -26,10 +27,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, dummy_net, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
+from common import ROOT, dummy_net, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
 from scenario_table import figure, markdown
 
-from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend import cuda, get_device
 from pycaffe_lms.cli.bench.measure import driver_bytes, timed
 from pycaffe_lms.cli.devices import clock
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets, Outcome
@@ -46,7 +47,7 @@ from pycaffe_lms.parallel.nccl import NCCL
 from pycaffe_lms.solvers.rules import RULES
 
 Row = dict[str, Any]
-KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks")
+KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks", "network")
 WARMUP = {"cuda": 18, "sim": 4}  # convolutions are chosen, -lms auto has measured and planned again
 TUNED_KB = (1, 100, 1000, 3000, 10000, 30000)  # thresholds that are tried
 WORKSPACE = 36 << 20  # bytes that a GPU's convolution is assumed to use, as `plan` does
@@ -136,7 +137,9 @@ def work(out: str, row: Row, iterations: int, warmup: int, rank: Rank) -> int:
 
 def _trained(row: Row, iterations: int, warmup: int, rank: Rank) -> list[Row]:
     """Train; return what every rank measured."""
-    index = {"index": rank.index} if row["backend"] == "cuda" else {}
+    if row["network"]:
+        over_network(rank)
+    index = {"index": rank.index % cuda.device_count()} if row["backend"] == "cuda" else {}
     device = get_device(row["backend"], **index)
     before = driver_bytes(device)
     solver, parallel = ranked_solver(
@@ -210,11 +213,11 @@ def wanted(args: argparse.Namespace) -> Iterator[Row]:
             for who in args.modes:
                 for ranks in args.ranks:
                     row = {"backend": args.backend, "model": args.model, "budget": args.budget, "math": math}
-                    yield row | {"batch": batch, "who": who, "ranks": ranks}
+                    yield row | {"batch": batch, "who": who, "ranks": ranks, "network": args.network and ranks > 1}
 
 
 def _same(a: Row, b: Row) -> bool:
-    return all(a[k] == b[k] for k in KEY)
+    return all(a.get(k, False) == b.get(k, False) for k in KEY)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -226,6 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--budget", type=partial(parse_size, flag="--budget"), default=16 << 30, help="such as 16GB")
     p.add_argument("--math", nargs="+", default=["tf32"], choices=("tf32", "bf16"))
     p.add_argument("--backend", choices=("cuda", "sim", "plan"), default="cuda")
+    p.add_argument("--network", action="store_true", help="sums go through sockets, as between hosts; ranks share GPUs")
     p.add_argument("--iterations", type=int, default=10)
     p.add_argument("--warmup", type=int, help="iterations before (default: 18 on GPUs, 4 on simulated devices)")
     p.add_argument("--seconds", type=float, default=float("inf"), help="begin no row that may end later than this")
