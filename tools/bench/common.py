@@ -112,8 +112,8 @@ def _as_users_do(param, device, lms: LMSConfig, half: bool) -> SGDSolver:
 
 
 def over_network(rank: Rank) -> None:
-    """Let NCCL take the way between hosts, sockets, to the other ranks of this machine: each is a host of its own to it.
-    Ranks may then share a GPU. Call it before any communicator is made."""
+    """Let this process be a host of its own to NCCL, which reaches the others through sockets; ranks may then share a
+    GPU. Call it before any communicator is made."""
     ways = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
     os.environ.update(ways, NCCL_HOSTID=f"rank{rank.index}")
 

@@ -51,22 +51,20 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
-    """A row per result. Memory and bytes copied in an iteration have their units; errors are their first line.
+    """A row per result. Memory and bytes copied in an iteration have their units; errors are their first line, of
+    a traceback the last.
 
     ranks: show results of so many alone, and of errors only which kind they are."""
     lines = [_HEAD, ("---:", "---", *["---:"] * 7, "---")]
     rows = ordered(rows)
     for r in (r for r in rows if ranks in (None, r["ranks"])):
         who = _WAYS.get(r["who"], f"-lms {r['who']}") + (f": -lms {r['kb']}" if "kb" in r else "")
-        line = [
-            str(r["batch"]),
-            who,
-            f"{r['ranks']}{' over sockets' if r.get('network') else ''}",
-            "fp32" if r["backend"] == "sim" else r["math"],
-        ]
+        count = f"{r['ranks']} over sockets" if r.get("network") else str(r["ranks"])
+        line = [str(r["batch"]), who, count, "fp32" if r["backend"] == "sim" else r["math"]]
         if "error" in r:
-            said, kind = r["error"].splitlines()[0].replace("|", "/"), _failure(r)
-            line += [kind if ranks else f"{kind}: {said}", *["-"] * 5]
+            said = r["error"].splitlines()
+            told = said[-1 if said[0].endswith("(most recent call last):") else 0].replace("|", "/")
+            line += [_failure(r) if ranks else f"{_failure(r)}: {told}", *["-"] * 5]
         else:
             share = efficiency(r, rows)
             line += [f"{rate(r):.4g}", "-" if share is None else f"{share:.3f}", _size(r["memory"])]
