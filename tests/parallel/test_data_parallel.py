@@ -102,6 +102,14 @@ def test_to_the_bit_wherever_they_run(tmp_path, place, layer_wise):
     assert train(text, 2, PLACES[place], layer_wise=layer_wise) == expected
 
 
+@pytest.mark.parametrize("place", [p for p in PLACES if p != "cpu"])
+def test_recorded_sums_change_no_bit(tmp_path, monkeypatch, place):
+    text = solver_text(rows(tmp_path, 4) + LAYERS, momentum=0.9)
+    recorded = train(text, 2, PLACES[place])
+    monkeypatch.setattr(HostCommunicator, "can_capture", False)
+    assert train(text, 2, PLACES[place]) == recorded
+
+
 def test_they_are_recorded_and_summed_beside_the_backward():
     """The test above runs a replay that includes the sums, queued on the side stream."""
 
