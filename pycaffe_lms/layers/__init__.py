@@ -3,7 +3,7 @@
 # ruff: noqa: F401, I001  (imported to register; in the order of a catalogue)
 
 # convolutions and products
-from .conv import attention, convolution, correlation, deconvolution, embed, im2col, inner_product, matmul
+from .conv import attention, convolution, correlation, deconvolution, embed, im2col, inner_product, local, matmul
 
 # normalisation
 from .norm import batch_norm, layer_norm, lrn, normalize, scale
@@ -18,7 +18,7 @@ from .activation import dropout, gated, pointwise, relu, softmax
 from . import recurrent
 
 # joining, cutting, moving
-from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, rotary, split
+from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, resize, rotary, split
 
 # detection
 from .detection import cascade, detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
@@ -27,6 +27,7 @@ from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_ou
 # loss
 from .loss import (
     accuracy,
+    center_loss,
     ctc_decoder,
     ctc_loss,
     distance_loss,
@@ -38,7 +39,7 @@ from .loss import (
 
 # data
 from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, token_data
-from .data import window_data
+from .data import rand_vec, window_data
 
 # written by users
 from . import python

@@ -270,6 +270,23 @@ class StretchedWindow(NamedTuple):
     out: tuple[int, ...]
 
 
+class Resize(NamedTuple):
+    """Describe how `planes` planes of `size` (height, width) become planes of `out`; `nearest`: without blending."""
+
+    planes: int
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    nearest: bool
+
+
+class LocalWindows(NamedTuple):
+    """Describe the square windows of a locally connected layer: `size` pixels a side, `pad` zeros around the map."""
+
+    size: int
+    stride: int
+    pad: int
+
+
 class Contrast(NamedTuple):
     """Describe a contrastive loss of `items` pairs of `channels` values.
 

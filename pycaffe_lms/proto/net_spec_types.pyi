@@ -375,6 +375,27 @@ class LayerTypes:
         ctc_loss_param: Fields | pb.CTCLossParameter = ...,
     ) -> Made:
         r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
+    def CenterLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_output: Int = ...,
+        center_filler: Fields | pb.FillerParameter = ...,
+        axis: Int = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        center_loss_param: Fields | pb.CenterLossParameter = ...,
+    ) -> Made:
+        r"""loss = sum of |x_i - C[label_i]|^2 / (2 M), M = items of the batch."""
     def Clip(
         self,
         *bottoms: Top,
@@ -670,6 +691,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to y[o, i * stride - pad + t * dilation]."""
+    def DeephiResize(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        new_height: Int = ...,
+        new_width: Int = ...,
+        scale_h: Float = ...,
+        scale_w: Float = ...,
+        resize_type: Literal["BILINEAR", "NEAREST"] | Int = "BILINEAR",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        deephi_resize_param: Fields | pb.DeephiResizeParameter = ...,
+    ) -> Made:
+        r"""y = x of another size, as OpenCV resizes pictures."""
     def DenseImageData(
         self,
         *bottoms: Top,
@@ -1450,6 +1494,31 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = -(1 / Z) * sum of log(p[label]), p = softmax of the scores x W' + b (x W + b with `transpose`)."""
+    def LocallyConnected(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_output: Int = ...,
+        bias_term: bool = True,
+        pad: Int = 0,
+        kernel_size: Int = ...,
+        stride: Int = 1,
+        weight_filler: Fields | pb.FillerParameter = ...,
+        bias_filler: Fields | pb.FillerParameter = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        locally_connected_param: Fields | pb.LocallyConnectedParameter = ...,
+    ) -> Made:
+        r"""y[n, m, p] = the sum over k of x's window at p * W[0, m, k, p], plus b: as a Convolution, but each place p has weights of its own."""
     def Log(
         self,
         *bottoms: Top,
@@ -1984,6 +2053,32 @@ class LayerTypes:
         roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
     ) -> Made:
         r"""y = the maximum of each of the pooled_h x pooled_w cells of each region; 0 for an empty cell."""
+    def RandVec(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        batch_size: Int = 64,
+        dim: Int = 100,
+        lower: Float = -1,
+        upper: Float = 1,
+        repeat: Int = 1,
+        height: Int = 0,
+        width: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        randvec_param: Fields | pb.RandVecParameter = ...,
+        rand_vec_param: Fields | pb.RandVecParameter = ...,
+    ) -> Made:
+        r"""Random numbers, uniform between lower and upper (default -1 and 1), drawn anew in every forward on the device."""
     def ReLU(
         self,
         *bottoms: Top,
@@ -2784,6 +2879,7 @@ class ParameterTypes:
     BoxOutput: type[pb.BoxOutputParameter]
     CTCDecoder: type[pb.CTCDecoderParameter]
     CTCLoss: type[pb.CTCLossParameter]
+    CenterLoss: type[pb.CenterLossParameter]
     Clip: type[pb.ClipParameter]
     Concat: type[pb.ConcatParameter]
     ContinuationIndicator: type[pb.ContinuationIndicatorParameter]
@@ -2793,6 +2889,7 @@ class ParameterTypes:
     Crop: type[pb.CropParameter]
     Data: type[pb.DataParameter]
     DecodeBBox: type[pb.DecodeBBoxParameter]
+    DeephiResize: type[pb.DeephiResizeParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
@@ -2823,6 +2920,7 @@ class ParameterTypes:
     LabelsequenceAccuracy: type[pb.LabelsequenceAccuracyParameter]
     LayerNorm: type[pb.LayerNormParameter]
     Layer: type[pb.LayerParameter]
+    LocallyConnected: type[pb.LocallyConnectedParameter]
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
@@ -2846,6 +2944,7 @@ class ParameterTypes:
     RMSNorm: type[pb.RMSNormParameter]
     ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
+    RandVec: type[pb.RandVecParameter]
     RandomAspectRatio: type[pb.RandomAspectRatioParameter]
     RandomResize: type[pb.RandomResizeParameter]
     ReLU6: type[pb.ReLU6Parameter]
@@ -2881,6 +2980,7 @@ class ParameterTypes:
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]
+    VideoData: type[pb.VideoDataParameter]
     WindowData: type[pb.WindowDataParameter]
     YoloDetectionOutput: type[pb.YoloDetectionOutputParameter]
     Yolov3DetectionOutput: type[pb.Yolov3DetectionOutputParameter]

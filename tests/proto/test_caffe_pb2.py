@@ -52,7 +52,8 @@ FORK_MESSAGES = {
     *("ReverseParameter", "TripletLossParameter", "CorrelationParameter", "SpatialTransformerParameter"),
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
-    *("DecodeBBoxParameter", "ScaleRouteParameter"),
+    *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
+    *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

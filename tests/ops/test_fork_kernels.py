@@ -1,0 +1,71 @@
+"""CUDA kernels of CenterLoss, DeephiResize and LocallyConnected, emulated on the host, against those of the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.cuda.conv import local
+from pycaffe_lms.ops.cuda.loss import center
+from pycaffe_lms.ops.cuda.shape import resize
+from pycaffe_lms.ops.records import LocalWindows, Resize
+
+from .emulated import COMPILER, Kernels
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
+
+
+@pytest.fixture(scope="module", params=TOLERANCE, ids=lambda d: np.dtype(d).name)
+def both(request, tmp_path_factory):
+    """Return a function that runs an operation on the CPU and its kernels on the host, and compares the results."""
+    names = {center: "moves", resize: "forward backward", local: "forward backward_input backward_weight"}
+    kernels = {
+        module: Kernels(tmp_path_factory.mktemp("kernels"), request.param, {of: module._SOURCE})
+        for module, of in names.items()
+    }
+    cpu, tolerance = load_ops("cpu").functions(), TOLERANCE[request.param]
+
+    def compare(module, name, monkeypatch, arrays, out, *rest):
+        def launch(source, kernel, dtype, threads, *args, block=64, grid=2):
+            kernels[module].run(kernel, grid, block, *args)
+
+        monkeypatch.setattr(module, "launch", launch)
+        results = []
+        for function in (cpu[name], getattr(module, name)):
+            given = [None if a is None else a.astype(request.param) for a in arrays]
+            function(*given, *rest)
+            results.append(given[out])
+        np.testing.assert_allclose(results[1], results[0], rtol=tolerance, atol=20 * tolerance)
+
+    return compare
+
+
+def test_moves_of_centres(both, monkeypatch):
+    rng = np.random.default_rng(1)
+    index, rows = rng.integers(4, size=9) + rng.uniform(0, 0.9, size=9), rng.normal(size=(3, 9, 300))
+    both(center, "center_moves", monkeypatch, [index, *rows], 3, 9, 300)
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("size, out", [((4, 5), (8, 10)), ((7, 9), (3, 4)), ((1, 6), (5, 1)), ((5, 3), (5, 4))])
+def test_resize(both, monkeypatch, size, out, nearest):
+    rng, way = np.random.default_rng(2), Resize(3, size, out, nearest)
+    small, large = rng.normal(size=(1, 3, *size)), rng.normal(size=(1, 3, *out))
+    both(resize, "resize_forward", monkeypatch, [small, np.full(large.shape, np.nan)], 1, way)
+    both(resize, "resize_backward", monkeypatch, [large, np.full(small.shape, np.nan)], 1, way)
+
+
+@pytest.mark.parametrize("windows", [LocalWindows(3, 2, 1), LocalWindows(2, 1, 0), LocalWindows(1, 1, 0)], ids=str)
+def test_locally_connected(both, monkeypatch, windows):
+    rng, shape = np.random.default_rng(3), (2, 3, 5, 4)
+    out = [(s + 2 * windows.pad - windows.size) // windows.stride + 1 for s in shape[2:]]
+    x, dy = rng.normal(size=shape), rng.normal(size=(2, 4, *out))
+    w, b = rng.normal(size=(4, 1, 3 * windows.size**2, out[0] * out[1])), rng.normal(size=(1, 1, 4, out[0] * out[1]))
+    for bias in (b, None):
+        both(local, "local_forward", monkeypatch, [x, w, bias, np.full(dy.shape, np.nan)], 3, windows)
+    both(local, "local_backward_input", monkeypatch, [dy, w, np.full(shape, np.nan)], 2, windows)
+    for add in (False, True):
+        start = w if add else np.full(w.shape, np.nan)
+        both(local, "local_backward_weight", monkeypatch, [x, dy, start], 2, windows, add)
