@@ -1,9 +1,10 @@
-"""Fill parameters with first values, by Caffe's seven fillers.
+"""Fill parameters with first values, by Caffe's seven fillers and two of forks.
 
-Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, and their checks.
+Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, bilinear_3D, gabor, and
+their checks.
 See also: `random.py`, the generator. The net sets the order in which parameters are filled. DummyData draws on the
 device what is random, with the same bounds and deviations: `layers/data/input.py`.
-Source: BVLC/caffe, include/caffe/filler.hpp.
+Source: BVLC/caffe, include/caffe/filler.hpp; tbuikr/3D_DenseSeg, README.md (bilinear_3D).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .errors import LayerParamError
+from .gabor import SETS, gabor_filters
 from .proto.caffe_pb2 import FillerParameter
 from .random import CaffeRandom
 
@@ -64,6 +66,15 @@ def check(filler_param: FillerParameter, shape: Shape) -> None:
         raise LayerParamError(
             f"a bilinear filler needs a square kernel of 4 axes, not the shape {shape}", fix="set kernel_size alone"
         )
+    if kind == "bilinear_3D" and (len(shape) != 5 or len(set(shape[2:])) != 1):
+        raise LayerParamError(
+            f"a bilinear_3D filler needs a cubic kernel of 5 axes, not the shape {shape}", fix="give one kernel_size"
+        )
+    if kind == "gabor" and (
+        len(shape) != 4 or (shape[0], shape[3]) not in SETS or shape[1] != 3 or shape[2] != shape[3]
+    ):
+        known = ", ".join(f"({n}, 3, {size}, {size})" for n, size in SETS)
+        raise LayerParamError(f"there are no gabor filters of the shape {shape}", fix=f"use a shape of {known}")
 
 
 def _check_sparse(filler_param: FillerParameter, shape: Shape) -> None:
@@ -133,12 +144,25 @@ def _msra(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.n
     return rng.gaussian(math.prod(shape), 0.0, msra_std(filler_param, shape)).reshape(shape)
 
 
+def _ramp(width: int, half: int, centre: float) -> np.ndarray:
+    """Return the weights of one axis: 1 - |x / half - centre|."""
+    return np.asarray(1 - np.abs(np.arange(width, dtype=np.float32) / np.float32(half) - np.float32(centre)))
+
+
 def _bilinear(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
-    width = shape[3]
-    half = math.ceil(width / 2)
-    centre = np.float32((width - 1) / (2 * half))
-    ramp = 1 - np.abs(np.arange(width, dtype=np.float32) / np.float32(half) - centre)
+    width, half = shape[3], math.ceil(shape[3] / 2)
+    ramp = _ramp(width, half, (width - 1) / (2 * half))
     return np.asarray(ramp[:, None] * ramp[None, :])
+
+
+def _bilinear_3d(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
+    width, half = shape[4], math.ceil(shape[4] / 2)
+    ramp = _ramp(width, half, (2 * half - 1 - half % 2) / (2 * half))  # for some widths not that of bilinear
+    return np.asarray(ramp[:, None, None] * ramp[:, None] * ramp)
+
+
+def _gabor(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
+    return gabor_filters(shape[0], shape[3]).astype(np.float32)
 
 
 FILLERS: dict[str, Callable[[FillerParameter, Shape, CaffeRandom], np.ndarray]] = {
@@ -149,4 +173,6 @@ FILLERS: dict[str, Callable[[FillerParameter, Shape, CaffeRandom], np.ndarray]] 
     "xavier": _xavier,
     "msra": _msra,
     "bilinear": _bilinear,
+    "bilinear_3D": _bilinear_3d,
+    "gabor": _gabor,
 }

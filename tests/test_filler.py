@@ -7,6 +7,7 @@ import pytest
 
 from pycaffe_lms.errors import LayerParamError
 from pycaffe_lms.filler import FILLERS, fill
+from pycaffe_lms.gabor import gabor_filters
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.random import CaffeRandom
 
@@ -111,3 +112,49 @@ def test_refused(shape, fields, message):
     with pytest.raises(LayerParamError, match=message) as caught:
         draw(shape, **fields)
     assert caught.value.fix
+
+
+# 1 - |x / f - c|, f = ceil(width / 2), c = (2 f - 1 - f % 2) / (2 f)
+RAMPS = {1: [1], 2: [1, 0], 3: [0.25, 0.75, 0.75], 4: [0.25, 0.75, 0.75, 0.25], 5: [1 / 3, 2 / 3, 1, 2 / 3, 1 / 3]}
+
+
+@pytest.mark.parametrize("width, ramp", RAMPS.items())
+def test_bilinear_3d_is_a_product_of_three_ramps(width, ramp):
+    values = draw((2, 3, *(width,) * 3), type="bilinear_3D", dtype=np.float64)
+    for z, y, x in np.ndindex(width, width, width):
+        assert values[:, :, z, y, x] == pytest.approx(np.full((2, 3), ramp[z] * ramp[y] * ramp[x]), abs=1e-6)
+
+
+# Sums that the fork's own generator gives, compiled from its header: of value * cos(0.37 * place), of squares, of
+# squares times the number of the filter.
+GABOR = {
+    (32, 5): (-1.3346464018147228, 51.330135249045135, 622.3837220972091),
+    (64, 7): (-1.02305194186583, 279.0941072429875, 8888.097667049284),
+    (64, 3): (-3.3102957687397323, 88.93611057361494, 2110.9177467612412),
+    (96, 11): (-8.98055891109697, 176.26550425398875, 7367.795708538364),
+}
+
+
+@pytest.mark.parametrize("number, size", GABOR)
+def test_gabor_filters_are_those_of_the_fork(number, size):
+    values = gabor_filters(number, size)
+    assert values.shape == (number, 3, size, size)
+    squares = np.square(values).sum(axis=(1, 2, 3))
+    found = (values.ravel() * np.cos(np.arange(values.size) * 0.37)).sum(), squares.sum(), squares @ np.arange(number)
+    assert found == pytest.approx(GABOR[number, size], rel=1e-11)
+    assert np.array_equal(draw(values.shape, type="gabor"), values.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "kind, shape, message",
+    [
+        ("gabor", (32, 3, 5, 7), "no gabor filters of the shape"),
+        ("gabor", (32, 1, 5, 5), "no gabor filters of the shape"),
+        ("gabor", (33, 3, 5, 5), "no gabor filters of the shape"),
+        ("bilinear_3D", (1, 1, 2, 2), "a cubic kernel of 5 axes"),
+        ("bilinear_3D", (1, 1, 2, 2, 3), "a cubic kernel of 5 axes"),
+    ],
+)
+def test_shapes_that_fillers_of_forks_refuse(kind, shape, message):
+    with pytest.raises(LayerParamError, match=message):
+        draw(shape, type=kind)

@@ -22,7 +22,8 @@ _ROOMS = {
     "": "basic half copy_all random update recurrent",
     "activation": "bits dropout gated pointwise prelu relu",
     "conv": "attention columns conv correlation depthwise embed inner_product local matmul",
-    "loss": "accuracy center ctc ctc_decoder euclidean linear_softmax log_loss margin sigmoid_loss smooth_l1 softmax triplet",
+    "loss": "accuracy center ctc ctc_decoder euclidean linear_softmax log_loss margin sigmoid_loss smooth_l1 softmax "
+    "triplet",
     "norm": "batch_norm bn fused_norm layer_norm lrn mvn normalize scale",
     "pooling": "affine_sample pooling pooling_last pooling_nd roi roi_align stochastic_pool upsample",
     "shape": "argmax axpy concat crop eltwise filter interp reduction resize reverse rotary tile transpose",

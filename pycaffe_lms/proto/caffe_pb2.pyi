@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 54e3cd4592efa06ad67309e145b5969a31280f3442b102479960ce58eb3a9f26
+# sha256 of proto/caffe.proto: f67754d8ab95024317e68a34d4df7c9aa58c98e9488a4f143e294790f7d942e5
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

@@ -884,7 +884,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
-        r"""Tops filled by dummy_data_param.data_filler: once by a constant or bilinear filler, by others anew in every forward, on the device."""
+        r"""Tops filled by dummy_data_param.data_filler: once by a constant, bilinear, bilinear_3D or gabor filler, by others anew in every forward, on the device."""
     def ELU(
         self,
         *bottoms: Top,

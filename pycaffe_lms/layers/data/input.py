@@ -67,8 +67,8 @@ def on_host(layers: frozenset[str]) -> Iterator[None]:
 
 @register_layer("DummyData")
 class DummyDataLayer(RandomLayer):
-    """Tops filled by dummy_data_param.data_filler: once by a constant or bilinear filler, by others anew in every
-    forward, on the device.
+    """Tops filled by dummy_data_param.data_filler: once by a constant, bilinear, bilinear_3D or gabor filler, by others
+    anew in every forward, on the device.
 
     Tops: one or more, with shapes from `shape`, or from num, channels, height and width; each field is given once, or
     once per top. data_filler: none (constant 0), one for all tops, or one per top.
@@ -121,7 +121,7 @@ class DummyDataLayer(RandomLayer):
         return any(map(self.rewrites, range(len(self.fillers))))
 
     def rewrites(self, top: int) -> bool:
-        return self.fillers[top].type not in ("constant", "bilinear")
+        return self.fillers[top].type not in ("constant", "bilinear", "bilinear_3D", "gabor")
 
     def fill_once(self, top: int, array: HostArray) -> None:
         if array.size:

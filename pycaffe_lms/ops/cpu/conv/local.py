@@ -11,7 +11,7 @@ __all__ = ["local_backward_input", "local_backward_weight", "local_forward"]
 
 
 def local_forward(x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, windows: LocalWindows) -> None:
-    """Compute y (N, M, oh, ow) from x (N, C, H, W): y[n, m, p] = sum over k of x's window at p * w[m, k, p] + b[m, p].
+    """Compute y (N, M, oh, ow) from x (N, C, H, W): y[n, m, p] = sum of x's window k at p * w[m, k, p] + b[m, p].
 
     w: (M, C * size * size, oh * ow), the elements of a window in the order of its axes. b: (M, oh * ow), or None.
     """

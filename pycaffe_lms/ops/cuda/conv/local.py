@@ -72,7 +72,7 @@ def _sizes(x: AnyArray, y: AnyArray, windows: LocalWindows) -> tuple[int, ...]:
 
 
 def local_forward(x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, windows: LocalWindows) -> None:
-    """Compute y (N, M, oh, ow) from x (N, C, H, W): y[n, m, p] = sum over k of x's window at p * w[m, k, p] + b[m, p]."""
+    """Compute y (N, M, oh, ow) from x (N, C, H, W): y[n, m, p] = sum of x's window k at p * w[m, k, p] + b[m, p]."""
     args = (x, w, w if b is None else b, y, y.size, int(b is not None), *_sizes(x, y, windows))
     launch(_SOURCE, "forward", y.dtype, y.size, *args)
 
