@@ -39,7 +39,7 @@ from .loss import (
 
 # data
 from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, token_data
-from .data import rand_vec, window_data
+from .data import rand_vec, video_data, window_data
 
 # written by users
 from . import python

@@ -12,27 +12,31 @@ import numpy as np
 from ...errors import DataError, WeightsError, Where
 from ...formats.atomic import atomic_write
 from ...formats.rawfile import parse_message
-from ...formats.weights.blobproto import blobproto_to_array
-from ...proto.caffe_pb2 import BlobProto
+from ...formats.weights.blobproto import blobproto_to_array, load_c3d_blob
+from ...proto.caffe_pb2 import BlobProto, C3DBlob
 
 _FIX = "write it again with compute_image_mean, or use transform_param.mean_value"
 
 
-def load_mean(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a mean file: float32 (C, H, W).
+def load_mean(path: str | os.PathLike[str], axes: int = 3) -> np.ndarray:
+    """Read a mean file: float32 (C, H, W), or of clips, which have 4 axes, (C, L, H, W), C3D's files too.
 
     Raises: DataError, naming the file, where it is absent, damaged, too large or not the mean of one picture.
     """
     where = Where(file=os.fspath(path))
     proto = parse_message(BlobProto(), path, "a mean file (BlobProto)", DataError)
     try:
-        mean = blobproto_to_array(proto)
+        if axes == 4 and not proto.data and not proto.double_data:  # as files of C3D 1.0 look, whose fields differ
+            mean = load_c3d_blob(parse_message(C3DBlob(), path, "a mean file (BlobProto)", DataError)).data
+        else:
+            mean = blobproto_to_array(proto)
     except WeightsError as error:
         raise DataError(f"a damaged mean file: {error.message}", where=where, fix=_FIX) from None
-    if mean.ndim == 4 and mean.shape[0] == 1:
+    if mean.ndim == axes + 1 and mean.shape[0] == 1:
         mean = mean[0]
-    if mean.ndim != 3 or mean.size == 0:
-        raise DataError(f"a blob of shape {mean.shape} is not the mean of one picture", where=where, fix=_FIX)
+    if mean.ndim != axes or mean.size == 0:
+        what = "picture" if axes == 3 else "clip"
+        raise DataError(f"a blob of shape {mean.shape} is not the mean of one {what}", where=where, fix=_FIX)
     return mean
 
 

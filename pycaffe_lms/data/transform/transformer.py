@@ -68,11 +68,13 @@ class DataTransformer:
     """Transform arrays (C, H, W) of values into (value - mean) * scale, resized, with noise, cropped and mirrored.
 
     phase: TRAIN crops at random, TEST in the centre; mirroring is random in both, as in Caffe.
-    source: the database or list, named in errors.
+    source: the database or list, named in errors. mean: what mean_file holds, if it is known.
     Raises: LayerParamError for fields that contradict each other; DataError for a mean file that cannot be read.
     """
 
-    def __init__(self, transform_param: TransformationParameter, phase: int, *, source: str):
+    def __init__(
+        self, transform_param: TransformationParameter, phase: int, *, source: str, mean: np.ndarray | None = None
+    ):
         self.source = source
         self.train = phase == TRAIN
         assert phase in (TRAIN, TEST), phase
@@ -90,7 +92,7 @@ class DataTransformer:
         if self._changes:
             require_opencv()
         self.mean_file: str = transform_param.mean_file
-        self._file_mean = load_mean(self.mean_file) if self.mean_file else None
+        self._file_mean = load_mean(self.mean_file) if self.mean_file and mean is None else mean
         self._mean_values = np.array(transform_param.mean_value, np.float32)
         self._checked: dict[Shape, Shape] = {}
 

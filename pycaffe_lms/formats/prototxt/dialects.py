@@ -32,6 +32,7 @@ _LAYERS = ("LayerParameter", "V1LayerParameter")
 _WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
 _DEVICES = Ignored("yjxiong's Caffe", "only the first is taken; -gpu 0,1 trains on several")
 _WINDOWED = ("PoolingParameter", "ConvolutionParameter")
+_VIDEO = "VIDEO_DATA"  # C3D's layer of the second generation, whose fields are in image_data_param
 _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
 
 _RESPELLED = {*_INTEL_3D, *(name for name, *_ in C3D_WINDOW)}
@@ -83,9 +84,12 @@ def translate(text: str, root: _Descriptor, filename: str | None = None) -> tupl
 
 def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
     written = list(fields(tokens))
+    names = C3D_MESSAGES if message.name in _LAYERS else {}
+    if message.name == "V1LayerParameter" and any(o.name == "type" and o.values[0].text() == _VIDEO for o in written):
+        names = {**names, "image_data_param": "video_data_param"}
     for one in written:
         why = _no_effect(one, message)
-        name = C3D_MESSAGES.get(one.name, one.name) if message.name in _LAYERS else one.name
+        name = names.get(one.name, one.name)
         known = _known(message).get(name)
         if why is not None:
             edits.drop(one, why)

@@ -58,6 +58,7 @@ V1_TYPES = {
     _V1.TANH: "TanH",
     _V1.WINDOW_DATA: "WindowData",
     _V1.THRESHOLD: "Threshold",
+    _V1.VIDEO_DATA: "VideoData",
 }
 _SOLVER_TYPES = {
     SolverParameter.SGD: "SGD",
@@ -67,7 +68,12 @@ _SOLVER_TYPES = {
     SolverParameter.ADADELTA: "AdaDelta",
     SolverParameter.ADAM: "Adam",
 }
-_DATA_PARAM = {_V1.DATA: "data_param", _V1.IMAGE_DATA: "image_data_param", _V1.WINDOW_DATA: "window_data_param"}
+_DATA_PARAM = {
+    _V1.DATA: "data_param",
+    _V1.IMAGE_DATA: "image_data_param",
+    _V1.WINDOW_DATA: "window_data_param",
+    _V1.VIDEO_DATA: "video_data_param",
+}
 _MOVED = ("scale", "mean_file", "crop_size", "mirror")
 # field of ParamSpec -> the V1 list for it
 _PARAM_SPEC = {"name": "param", "share_mode": "blob_share_mode", "lr_mult": "blobs_lr", "decay_mult": "weight_decay"}
