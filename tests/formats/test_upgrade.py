@@ -68,7 +68,7 @@ def test_a_share_mode_without_a_name_still_has_its_index():
 
 def test_every_message_of_v1_keeps_its_name():
     fields = [f for f in V1LayerParameter.DESCRIPTOR.fields if f.name.endswith("_param")]
-    assert len(fields) == 30
+    assert len(fields) == 31
     for field in fields:
         inner = {"clip_param": "min: 1 max: 2"}.get(field.name, "")
         check(f"layers {{ {field.name} {{ {inner} }} }}", f"layer {{ {field.name} {{ {inner} }} }}")

@@ -121,7 +121,7 @@ class ClipBatches(ImageBatches):
         frames, where = self._frames, self._images.place(index)
         step = int(rng.integers(frames.most_rate)) + 1 if frames.most_rate else frames.rate
         read = self._of_folder if frames.folders else self._of_video
-        pictures = []
+        pictures: list[np.ndarray] = []
         for picture in read(self._images.paths[index], self._images.starts[index], step, rng, where):
             if self._size is not None and picture.shape[1:] != self._size:
                 picture = resize_picture(picture, self._size)
