@@ -4,7 +4,8 @@ Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msr
 their checks.
 See also: `random.py`, the generator. The net sets the order in which parameters are filled. DummyData draws on the
 device what is random, with the same bounds and deviations: `layers/data/input.py`.
-Source: BVLC/caffe, include/caffe/filler.hpp; tbuikr/3D_DenseSeg, README.md (bilinear_3D).
+Source: BVLC/caffe, include/caffe/filler.hpp; tbuikr/3D_DenseSeg, README.md (bilinear_3D); intel/caffe,
+include/caffe/gabor.hpp (the numbers of Gabor filters).
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from .errors import LayerParamError
-from .gabor import SETS, gabor_filters
 from .proto.caffe_pb2 import FillerParameter
 from .random import CaffeRandom
 
 Shape = tuple[int, ...]
+GABOR_SETS = ((32, 5), (64, 7), (64, 3), (96, 11))  # (number of filters, size)
 
 
 def fill(filler_param: FillerParameter, shape: Shape, dtype: DTypeLike, rng: CaffeRandom) -> np.ndarray:
@@ -71,9 +73,9 @@ def check(filler_param: FillerParameter, shape: Shape) -> None:
             f"a bilinear_3D filler needs a cubic kernel of 5 axes, not the shape {shape}", fix="give one kernel_size"
         )
     if kind == "gabor" and (
-        len(shape) != 4 or (shape[0], shape[3]) not in SETS or shape[1] != 3 or shape[2] != shape[3]
+        len(shape) != 4 or (shape[0], shape[3]) not in GABOR_SETS or shape[1] != 3 or shape[2] != shape[3]
     ):
-        known = ", ".join(f"({n}, 3, {size}, {size})" for n, size in SETS)
+        known = ", ".join(f"({n}, 3, {size}, {size})" for n, size in GABOR_SETS)
         raise LayerParamError(f"there are no gabor filters of the shape {shape}", fix=f"use a shape of {known}")
 
 
@@ -176,3 +178,102 @@ FILLERS: dict[str, Callable[[FillerParameter, Shape, CaffeRandom], np.ndarray]] 
     "bilinear_3D": _bilinear_3d,
     "gabor": _gabor,
 }
+
+
+# -- Gabor filters: waves under a bell, as a net's first convolution learns them -----------------------------------
+@dataclass
+class _Wave:
+    """Describe a filter: height of the wave, width of the bell, frequency, shift, turn; factors of the colours.
+
+    Coordinates run from -1 to 1 over a filter."""
+
+    height: float = 1.0
+    width: float = 0.6
+    frequency: float = math.pi
+    shift: float = 0.0
+    turn: float = 0.0
+    colours: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+    def values(self, size: int) -> np.ndarray:
+        """Return the filter, (3, size, size)."""
+        at = 2.0 * np.arange(size) / (size - 1) - 1
+        x, y = at[None, :], at[:, None]
+        bell = np.exp(-(x * x + y * y) / (2 * self.width * self.width))
+        wave = np.cos((x * np.cos(self.turn) - y * np.sin(self.turn)) * self.frequency + self.shift)
+        return np.asarray(np.array(self.colours)[:, None, None] * (self.height * bell * wave))
+
+
+def gabor_filters(number: int, size: int) -> np.ndarray:
+    """Return the filters of one of GABOR_SETS, (number, 3, size, size)."""
+    make = {(32, 5): _cifar, (64, 7): _googlenet, (64, 3): _vgg, (96, 11): _alexnet}[number, size]
+    return np.stack([make(k, _rate(size)).values(size) for k in range(number)])
+
+
+def _rate(size: int) -> Callable[[float], float]:
+    """Return the frequency of a wave that is so many times as long as the shortest one that a filter can show."""
+    return lambda times: math.pi * (size - 1) / 2 / times
+
+
+def _cifar(k: int, rate: Callable[[float], float]) -> _Wave:
+    if k < 8:
+        return _Wave(0.5, 0.6, rate(1), 0, k * math.pi / 8)
+    if k < 14:
+        return _Wave(0.5, 0.6, rate(2), 0, (k - 2) % 6 * math.pi / 6 + math.pi / 12)
+    if k < 16:
+        return _Wave(0.5, 0.75, rate(8), k % 2 * math.pi, 0, (1, -1, 1))
+    wave = _Wave(0.5, 0.6, rate(4), math.pi / 2, k % 4 * math.pi / 2 + 3 * math.pi / 8)
+    if k >= 30:
+        wave.turn, wave.colours = k % 2 * math.pi / 2 + 3 * math.pi / 8, (1, 1, 0)
+    elif k >= 28:
+        wave.turn, wave.colours = k % 2 * math.pi / 2 + math.pi / 8, (-1, 1, -1)
+    elif k >= 24:
+        wave.colours = (-1, 1, 1)
+    elif k >= 20:
+        wave.colours = (1, 0, -1)
+    return wave
+
+
+def _googlenet(k: int, rate: Callable[[float], float]) -> _Wave:
+    eighth, step = k % 8, (k - 1) % 3
+    if k < 32:
+        shift = k % 2 * math.pi + 3 * math.pi / 8
+        return _Wave(1 / (1 + eighth / 8), 0.4 + eighth / 40, rate(1 + eighth / 2), shift, k // 8 * math.pi / 4)
+    if k < 40:
+        return _Wave(0.5, 0.45, rate(1), math.pi, eighth * math.pi / 8)
+    if k < 46:
+        return _Wave(1 / (1 + step / 2), 1 / (2.5 - step / 2), math.pi / 4, (k - 1) // 3 * math.pi, 0, (0.25, -1, 1))
+    if k < 48:
+        return _Wave(2 / 3, 1, rate(12), math.pi / 2, eighth * math.pi + math.pi / 8, (1, 0.1, -0.5))
+    if k < 56:
+        return _Wave(2 / 3, 1, rate(12), math.pi / 2, eighth * math.pi / 4 + math.pi / 32, (-0.5, 0.1, 1))
+    colours, height = ((0.25, -1, 1), 1.0) if k < 60 else ((-1, -1, 1), 2 / 3)
+    return _Wave(height, 1, rate(12), math.pi / 2, eighth * math.pi / 2 + math.pi / 8, colours)
+
+
+def _vgg(k: int, rate: Callable[[float], float]) -> _Wave:
+    wave = _googlenet(k, rate)
+    wave.width = 1.0
+    return wave
+
+
+def _alexnet(k: int, rate: Callable[[float], float]) -> _Wave:
+    eighth, step = k % 8, k % 4
+    slow = eighth * math.pi / 4 + math.pi / 32
+    if k < 48:
+        shift = k % 2 * math.pi + 3 * math.pi / 8
+        return _Wave(1 / (3 + 3 * eighth / 8), 0.5 + eighth / 40, rate(1 + eighth / 2), shift, k // 8 * math.pi / 6)
+    if k < 56:
+        return _Wave(1 / (3 + 3 * step / 2), 1 / (2.5 - step / 2), math.pi / 4, k // 4 * math.pi, 0, (0.25, -1, 1))
+    if k < 60:
+        return _Wave(1 / 4.5, 0.75, rate(8), math.pi / 2, step * math.pi / 2 + math.pi / 8, (-1, 1, -0.5))
+    if k < 64:
+        return _Wave(1 / 9, 2, rate(8), math.pi / 2, step * math.pi / 2 + math.pi / 8, (1, -0.5, -0.75))
+    if k < 72:
+        return _Wave(1 / 4.5, 0.75, rate(4), math.pi / 2, slow, (1, 0.1, -0.75))
+    if k < 80:
+        return _Wave(1 / 4.5, 1, rate(12), math.pi / 2, slow, (-0.5, 0.1, 1))
+    if k < 88:
+        return _Wave(1 / 7.5, 1, rate(8), math.pi / 2, slow, (-1, -1, 1))
+    if k < 92:
+        return _Wave(1 / 3, 0.6, rate(16), math.pi / 2, step * math.pi / 2 + math.pi / 16)
+    return _Wave(1 / 12, 0.75, rate(4), math.pi / 2, slow, (-1, -1, 1))

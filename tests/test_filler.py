@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import LayerParamError
-from pycaffe_lms.filler import FILLERS, fill
-from pycaffe_lms.gabor import gabor_filters
+from pycaffe_lms.filler import FILLERS, fill, gabor_filters
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.random import CaffeRandom
 

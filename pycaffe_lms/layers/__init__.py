@@ -21,8 +21,9 @@ from . import recurrent
 from .shape import concat, crop, eltwise, filter, interp, permute, reduction, reshape, resize, rotary, split
 
 # detection
-from .detection import cascade, detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
+from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
 from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_output
+from .detection.mscnn import cascade, losses, proposal_target
 
 # loss
 from .loss import (

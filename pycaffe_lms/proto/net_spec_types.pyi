@@ -232,6 +232,23 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y[i] = x[int(index[i])]: chooses, repeats or leaves out items of a batch."""
+    def BboxAccuracy(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""How much regions overlap the objects that they were matched with, after they were moved (MS-CNN)."""
     def Bias(
         self,
         *bottoms: Top,
@@ -766,6 +783,35 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Convolution with one group per channel: output o reads only channel o * C / num_output, rounded down."""
+    def DetectionAccuracy(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        cls_num: Int = ...,
+        coord_num: Int = 4,
+        field_h: Int = ...,
+        field_w: Int = ...,
+        downsample_rate: Int = ...,
+        top_k: Int = 1,
+        field_whr: Float = 2,
+        field_xyr: Float = 4,
+        bg_threshold: Float = 0.5,
+        objectness: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        detection_accuracy_param: Fields | pb.DetectionAccuracyParameter = ...,
+    ) -> Made:
+        r"""How often a detector of boxes of one size finds the class, and how much its boxes overlap objects (MS-CNN)."""
     def DetectionEvaluate(
         self,
         *bottoms: Top,
@@ -790,6 +836,40 @@ class LayerTypes:
         detection_evaluate_param: Fields | pb.DetectionEvaluateParameter = ...,
     ) -> Made:
         r"""Which detections are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
+    def DetectionLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        cls_num: Int = ...,
+        coord_num: Int = 4,
+        lambda: Float = 1,
+        field_h: Int = ...,
+        field_w: Int = ...,
+        downsample_rate: Int = ...,
+        bb_smooth: bool = True,
+        field_whr: Float = 2,
+        field_xyr: Float = 2,
+        bg_threshold: Float = 0.5,
+        bg_multiple: Int = 4,
+        sample_mode: str = "random",
+        objectness: bool = False,
+        iou_weighted: bool = False,
+        pos_neg_weighted: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        detection_loss_param: Fields | pb.DetectionLossParameter = ...,
+    ) -> Made:
+        r"""What a detector of boxes of one size learns by: a loss of classes, and lambda times one of locations (MS-CNN)."""
     def DetectionOutput(
         self,
         *bottoms: Top,
@@ -1942,6 +2022,35 @@ class LayerTypes:
         proposal_param: Fields | pb.ProposalParameter = ...,
     ) -> Made:
         r"""The post_nms_topn best regions of each picture: anchors that are moved, cut to the picture, and do not overlap."""
+    def ProposalTarget(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        cls_num: Int = ...,
+        batch_size: Int = 128,
+        fg_fraction: Float = 0.25,
+        num_img_per_batch: Int = 4,
+        fg_thr: Float = 0.5,
+        bg_thr_hg: Float = 0.5,
+        bg_thr_lw: Float = 0.1,
+        img_width: Int = ...,
+        img_height: Int = ...,
+        iou_weighted: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
+        proposal_target_param: Fields | pb.ProposalTargetParameter = ...,
+    ) -> Made:
+        r"""The regions of a batch from which a detector learns: some with objects, others without (MS-CNN)."""
     def Python(
         self,
         *bottoms: Top,
@@ -2932,7 +3041,9 @@ class ParameterTypes:
     DecodeBBox: type[pb.DecodeBBoxParameter]
     DeephiResize: type[pb.DeephiResizeParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
+    DetectionAccuracy: type[pb.DetectionAccuracyParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
+    DetectionLoss: type[pb.DetectionLossParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
     Distortion: type[pb.DistortionParameter]
     DropPath: type[pb.DropPathParameter]
@@ -2952,6 +3063,7 @@ class ParameterTypes:
     HDF5Output: type[pb.HDF5OutputParameter]
     HingeLoss: type[pb.HingeLossParameter]
     ImageData: type[pb.ImageDataParameter]
+    ImageGtData: type[pb.ImageGtDataParameter]
     InfogainLoss: type[pb.InfogainLossParameter]
     InnerProduct: type[pb.InnerProductParameter]
     Input: type[pb.InputParameter]
@@ -2981,6 +3093,7 @@ class ParameterTypes:
     Power: type[pb.PowerParameter]
     PriorBox: type[pb.PriorBoxParameter]
     Proposal: type[pb.ProposalParameter]
+    ProposalTarget: type[pb.ProposalTargetParameter]
     Python: type[pb.PythonParameter]
     RMSNorm: type[pb.RMSNormParameter]
     ROIAlign: type[pb.ROIAlignParameter]

@@ -81,11 +81,13 @@ def test_a_rewritten_text_loses_nothing_silently(tmp_path, capsys):
 
 def test_values_of_enums_and_fields_of_nets():
     text = 'layer { name: "l" type: "SoftmaxWithLoss" loss_param { normalization: BATCH_SIZE }\nresize_blob_param { } }'
-    parsed = parse_net('layers { name: "v"\ntype: VIDEO_DATA }', judge=False)
+    parsed = parse_net('layers { name: "v"\ntype: VIDEO_SEGMENTATION_DATA }', judge=False)
     (field,) = parsed.message.layer[0].unsupported
-    assert (field.message, field.name, field.line) == ("V1LayerParameter.LayerType", "VIDEO_DATA", 2)
-    with pytest.raises(PrototxtError, match="line 2: .*VIDEO_DATA is not a value of LayerType: it belongs to C3D"):
-        parse_net('layers { name: "v"\ntype: VIDEO_DATA }')
+    assert (field.message, field.name, field.line) == ("V1LayerParameter.LayerType", "VIDEO_SEGMENTATION_DATA", 2)
+    with pytest.raises(
+        PrototxtError, match="line 2: .*VIDEO_SEGMENTATION_DATA is not a value of LayerType: it belongs to C3D"
+    ):
+        parse_net('layers { name: "v"\ntype: VIDEO_SEGMENTATION_DATA }')
     with pytest.raises(PrototxtError, match='no field "resize_blob_param": no fork that we know has it'):
         parse_net(text)
     with pytest.raises(PrototxtError, match='has no field "per_fla_fuse": it belongs to Intel Caffe'):

@@ -56,6 +56,8 @@ READS_ONLY = {
     ("SmoothL1Loss", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
     ("SmoothL1LossOHEM", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
     ("L1Loss", "loss_param"): set(),
+    ("DetectionLoss", "loss_param"): {"ignore_label"},
+    ("DetectionAccuracy", "loss_param"): {"ignore_label"},
     ("LinearSoftmaxWithLoss", "loss_param"): {"normalization", "normalize", "ignore_label", "pre_fixed_normalizer"},
     ("MultiBoxLoss", "loss_param"): {"normalization", "normalize"},
     ("InfogainLoss", "loss_param"): {"normalization", "normalize", "ignore_label", "pre_fixed_normalizer"},

@@ -172,7 +172,8 @@ def test_transforms_that_are_refused(folder, fields):
 def test_c3ds_layer_of_the_second_generation(folder):
     """Its fields stand in image_data_param, and what it does to pictures moves to transform_param."""
     text = """layers { name: "d" type: VIDEO_DATA top: "data" top: "label" image_data_param {
-      source: "L" use_image: true batch_size: 2 crop_size: 6 mirror: true show_data: 0 new_length: 3 root_folder: "ROOT" } }"""
+      source: "L" use_image: true batch_size: 2
+      crop_size: 6 mirror: true show_data: 0 new_length: 3 root_folder: "ROOT" } }"""
     (folder / "list.txt").write_text("v0 2 7\nv1 5 8\n")
     net = parse_net(text.replace('"L"', f'"{folder}/list.txt"').replace("ROOT", f"{folder}/")).message
     (layer,) = net.layer

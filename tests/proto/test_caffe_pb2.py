@@ -53,7 +53,8 @@ FORK_MESSAGES = {
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
-    *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter"),
+    *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
+    *("DetectionAccuracyParameter", "ProposalTargetParameter", "ImageGtDataParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import HostArray
-from ..base import TRAIN, Layer, Shape, Shapes, at_least, between, count
-from ..registry import register_layer
-from .boxes import areas, suppress
-from .detection_output import best_first, for_images
-from .proposal import CountedRowsLayer
+from ....arrays import HostArray
+from ...base import TRAIN, Layer, Shape, Shapes, at_least, between, count
+from ...registry import register_layer
+from ..boxes import areas, suppress
+from ..detection_output import best_first, for_images
+from ..proposal import CountedRowsLayer
 
 _NO_BOX = (0, 1, 1, 10, 10)  # the region of a batch without any
 

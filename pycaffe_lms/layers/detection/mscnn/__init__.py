@@ -1,0 +1,1 @@
+"""Layers of MS-CNN and Cascade R-CNN."""
