@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from keyword import iskeyword
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_every_type_has_every_field_of_its_messages(classes):
         assert given[:2] == ["ntop", "in_place"] and len(given) == len(set(given))
         for home in keyword_messages(name):
             message = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name[home].message_type
-            assert set(given) >= {f.name for f in message.fields}, name
+            assert set(given) >= {f.name for f in message.fields if not iskeyword(f.name)}, name
             assert home in given
 
 

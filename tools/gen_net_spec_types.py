@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def keywords(name: str, cls: type) -> dict[str, tuple[str, str]]:
     homes = keyword_messages(name)
     for home in homes:
         for field in _LAYER.fields_by_name[home].message_type.fields:
+            if iskeyword(field.name):  # it is written in the message: detection_loss_param={"lambda": 2}
+                continue
             if not field.name.endswith("param") or field.name not in _LAYER.fields_by_name:
                 found.setdefault(field.name, (_type(field), _default(field)))
     messages = [*homes, *messages_of(cls), "lms_param"]

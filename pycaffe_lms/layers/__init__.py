@@ -39,7 +39,17 @@ from .loss import (
 )
 
 # data
-from .data import annotated_data, data, hdf5_data, image_data, input, memory_data, segmentation_data, token_data
+from .data import (
+    annotated_data,
+    data,
+    gt_data,
+    hdf5_data,
+    image_data,
+    input,
+    memory_data,
+    segmentation_data,
+    token_data,
+)
 from .data import rand_vec, video_data, window_data
 
 # written by users

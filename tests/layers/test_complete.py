@@ -35,7 +35,8 @@ WITHOUT_EFFECT = {
     for field in ("scale", "mean_file", "crop_size", "mirror")
     if (message, field) != ("window_data_param", "scale")  # Caffe's layer reads it here, so it counts
 } | {
-    ("bbox_reg_param", "cls_aware"): "losses of the forks read it, and these layers do not",
+    ("image_gt_data_param", "mean_file"): "the fork reads it nowhere; transform_param.mean_value is the working one",
+    ("image_gt_data_param", "mirror"): "the fork reads it nowhere; transform_param.mirror is the working one",
     ("correlation_param", "do_abs"): "the fork reads it and uses it nowhere",
     ("ctc_loss_param", "loss_calculation_t"): "of the fork's tests: every time step gives the same loss",
     ("data_param", "force_encoded_color"): "Caffe reads it nowhere; transform_param.force_color is the working one",
@@ -48,6 +49,8 @@ READS_ONLY = {
     ("HDF5Data", "data_param"): {"prefetch"},
     ("TokenData", "data_param"): {"prefetch"},
     ("ImageData", "data_param"): {"prefetch"},
+    ("ImageGtData", "data_param"): {"prefetch"},
+    ("ImageGtData", "transform_param"): {"mirror", "mean_value"},
     ("WindowData", "data_param"): {"prefetch"},
     ("HDF5Data", "transform_param"): set(),  # refused
     ("TokenData", "transform_param"): set(),  # refused
@@ -55,6 +58,12 @@ READS_ONLY = {
     ("WindowData", "transform_param"): _PLACED,  # windows are always in colour
     ("SmoothL1Loss", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
     ("SmoothL1LossOHEM", "loss_param"): {"normalization", "normalize", "pre_fixed_normalizer"},
+    ("BoxOutput", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("BoxGroupOutput", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("DecodeBBox", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("DetectionLoss", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("DetectionAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("BboxAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
     ("L1Loss", "loss_param"): set(),
     ("DetectionLoss", "loss_param"): {"ignore_label"},
     ("DetectionAccuracy", "loss_param"): {"ignore_label"},

@@ -81,6 +81,29 @@ class ImageList:
         return path, value
 
 
+class ListOrder:
+    """Say which of n listed items is number `position` since the start: in order, or each epoch in one of its own.
+
+    rand_skip: above 0, start at a random item among the first `rand_skip`. stream: the rank, whose order is its own.
+    """
+
+    def __init__(self, n: int, *, shuffle: bool, rand_skip: int, seed: int, stream: int):
+        self._n, self._shuffle, self._seed, self._stream = n, shuffle, seed, stream
+        self._order: tuple[int, np.ndarray] | None = None  # (epoch, indices) used last
+        self._skip = int(batch_rng(seed, 0, _SKIP_STREAM + stream).integers(2**32)) % rand_skip if rand_skip else 0
+
+    def index(self, position: int) -> int:
+        """Return the index in the list of item number `position` since the start."""
+        epoch, place = divmod(position + self._skip, self._n)
+        if not self._shuffle:
+            return place
+        if self._order is None or self._order[0] != epoch:
+            # An epoch's order depends on its number alone, so that a resumed run need not draw those before.
+            rng = batch_rng(self._seed, epoch, _SHUFFLE_STREAM + self._stream)
+            self._order = (epoch, rng.permutation(self._n))  # a Fisher-Yates shuffle
+        return int(self._order[1][place])
+
+
 class ImageBatches:
     """Make batch b of an ImageList, for any b: (data, labels).
 
@@ -125,13 +148,11 @@ class ImageBatches:
         self._transformer = transformer
         self._is_color = is_color
         self._size = size
-        self._shuffle = shuffle
         self._dtype = np.dtype(dtype)
         self._stream = rank
         self.first, self.stride = 0, batch_size
         self._seed = seed
-        self._order: tuple[int, np.ndarray] | None = None  # (epoch, indices) used last
-        self._skip = int(batch_rng(seed, 0, _SKIP_STREAM + rank).integers(2**32)) % rand_skip if rand_skip else 0
+        self.index = ListOrder(len(images), shuffle=shuffle, rand_skip=rand_skip, seed=seed, stream=rank).index
         array, _, where = self._read(self.index(0))
         self._item_shape = transformer.output_shape(array.shape, where=where)
 
@@ -159,17 +180,6 @@ class ImageBatches:
             dtype=self._dtype,
             fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
         )
-
-    def index(self, position: int) -> int:
-        """Return the index in the list of picture number `position` since the start."""
-        epoch, place = divmod(position + self._skip, len(self._images))
-        if not self._shuffle:
-            return place
-        if self._order is None or self._order[0] != epoch:
-            # An epoch's order depends on its number alone, so that a resumed run need not draw those before.
-            rng = batch_rng(self._seed, epoch, _SHUFFLE_STREAM + self._stream)
-            self._order = (epoch, rng.permutation(len(self._images)))  # a Fisher-Yates shuffle
-        return int(self._order[1][place])
 
     def close(self) -> None:
         """Do nothing: no file is open between pictures."""
