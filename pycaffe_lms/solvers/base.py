@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from ..backend import get_device
@@ -41,7 +42,7 @@ from .display import TrainingDisplay, log_outputs, number
 from .events import Done, Evaluation, Observer, Start
 from .lms_log import IterationLog
 from .loss_watch import LossWatch, Policy
-from .lr_policy import learning_rate
+from .lr_policy import Plateau, learning_rate
 from .nets import test_requests, train_request
 from .rank_report import RankReport
 from .rules import Rule
@@ -136,6 +137,7 @@ class Solver(Uncopied):
         self.ranks: Ranks | None = None  # set where this is one of several that train together
         self.iter = 0
         self.current_step = 0
+        self.plateau = Plateau(param.plateau_winsize, param.average_loss) if param.lr_policy == "plateau" else None
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.observers: list[Observer] = []
         self.snapshots = Snapshots(self)
@@ -372,6 +374,8 @@ class Solver(Uncopied):
                 if i == n - 1:
                     self._nan = math.isnan(loss)
                     self._display.add_loss(loss / n)
+                    if self.plateau is not None:
+                        self.plateau.add(self._of_root(loss / n))
                     self._display.show_loss(self.iter, self.net)
         if self.virtual is not None:
             self.virtual.turn_to(0)
@@ -396,11 +400,23 @@ class Solver(Uncopied):
     def _rate(self) -> float:
         """Return the learning rate, advancing the counter of a multistep policy."""
         before = self.current_step
+        if self.plateau is not None and self.iter >= max(self.param.warmup_iter, self.param.rampup_interval):
+            self.current_step = self.plateau.step(self.iter, self.current_step)
         rate = learning_rate(self.param, self.iter, self.current_step)
         self.current_step = rate.current_step
         if self.param.lr_policy == "multistep" and rate.current_step != before:
             _log.info("MultiStep Status: Iteration %d, step = %d", self.iter, self.current_step)
+        if self.plateau is not None and rate.current_step != before:
+            _log.info("Plateau Status: Iteration %d, step = %d", self.iter, self.current_step)
         return rate.rate
+
+    def _of_root(self, loss: float) -> float:
+        """Return the loss of rank 0."""
+        if self.ranks is None:
+            return loss
+        bits = int(np.float64(loss).view(np.int64)) if self.is_root else -(1 << 63)  # below those of any number
+        (found,) = self.ranks.largest([bits])
+        return float(np.int64(found).view(np.float64))
 
     @property
     def lr(self) -> float:
@@ -410,7 +426,7 @@ class Solver(Uncopied):
     @property
     def _loss_counts(self) -> bool:
         """Return whether this iteration's loss must be read, which waits for the device."""
-        asked = self.param.debug_info or bool(self.callbacks) or self.asks_loss
+        asked = self.param.debug_info or bool(self.callbacks) or self.asks_loss or self.plateau is not None
         return asked or self._display.needs_loss(self.iter, self._end)
 
     @property

@@ -1,14 +1,19 @@
 """Computes rate, momentum and decay of an iteration by the solver's policies. Pure: the caller keeps the counter.
 
 Source: sgd_solver.cpp of BVLC/caffe, of NVIDIA/caffe (rampup, min_lr, momentum_policy, weight_decay_policy) and of
-intel/caffe (warmup, multifixed): formulas.
+intel/caffe (warmup, multifixed, plateau): formulas.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..arrays import HostArray
 from ..errors import SolverError
 from ..proto.caffe_pb2 import SolverParameter
 
@@ -23,6 +28,7 @@ USES: dict[str, tuple[str, ...]] = {
     "sigmoid": ("gamma", "stepsize"),
     "multifixed": ("stagelr", "stageiter"),
     "cosine": ("max_iter",),
+    "plateau": ("gamma", "plateau_winsize"),
 }
 MOMENTUM_POLICIES, DECAY_POLICIES = ("fixed", "poly", "opt"), ("fixed", "poly")
 
@@ -33,6 +39,43 @@ class Rate:
 
     rate: float
     current_step: int
+
+
+class Plateau:
+    """Count the steps of "plateau": one more after plateau_winsize iterations without a new lowest mean loss.
+
+    average: losses of a mean.
+    """
+
+    def __init__(self, windows: Sequence[int], average: int):
+        self._windows = tuple(windows)
+        self._lowest, self._since = math.inf, 0
+        self._losses: deque[float] = deque(maxlen=max(1, average))
+
+    def add(self, loss: float) -> None:
+        """Take the loss of an iteration into the mean."""
+        self._losses.append(loss)
+
+    def step(self, iteration: int, current_step: int) -> int:
+        """Return the steps so far at an iteration whose loss was added."""
+        mean = sum(self._losses) / len(self._losses) if self._losses else math.inf
+        if mean < self._lowest:
+            self._lowest, self._since = mean, iteration
+        if current_step < len(self._windows) and iteration >= self._since + self._windows[current_step]:
+            self._since = iteration
+            return current_step + 1
+        return current_step
+
+    @property
+    def state(self) -> HostArray:
+        """Return what a resumed run needs: lowest mean, iteration of the last event, the last losses."""
+        return np.array([self._lowest, self._since, *self._losses], np.float64)
+
+    @state.setter
+    def state(self, values: HostArray) -> None:
+        self._lowest, self._since = float(values[0]), int(values[1])
+        self._losses.clear()
+        self._losses.extend(values[2:].tolist())
 
 
 def check_policy(param: SolverParameter) -> None:
@@ -56,6 +99,12 @@ def check_policy(param: SolverParameter) -> None:
             f"{len(param.stagelr)} stagelr for {len(param.stageiter)} stageiter",
             field="stagelr",
             fix="give one stagelr per stageiter",
+        )
+    if policy == "plateau" and not (param.plateau_winsize and min(param.plateau_winsize) > 0):
+        raise SolverError(
+            f"plateau_winsize is {list(param.plateau_winsize)}",
+            field="plateau_winsize",
+            fix="give one number of iterations above 0 for each step",
         )
     if policy in ("poly", "cosine") and param.min_lr > param.base_lr:
         raise SolverError(
@@ -116,6 +165,8 @@ def _of_policy(param: SolverParameter, iteration: int, current_step: int) -> Rat
     if policy == "multistep":
         if current_step < len(param.stepvalue) and iteration >= param.stepvalue[current_step]:
             current_step += 1
+        return Rate(base * _power(gamma, current_step), current_step)
+    if policy == "plateau":  # `Plateau` counts the steps
         return Rate(base * _power(gamma, current_step), current_step)
     if policy == "poly":
         left = 1 - iteration / param.max_iter

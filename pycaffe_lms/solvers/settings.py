@@ -112,6 +112,6 @@ def _unread(param: SolverParameter, rule: Rule) -> Iterator[tuple[str, str]]:
     for name in ("ap_version", "show_per_class_result"):
         if param.HasField(name) and param.eval_type != "detection":
             yield name, f'eval_type "{param.eval_type}"'
-    for name in ("stepvalue", "stagelr", "stageiter"):
+    for name in ("stepvalue", "stagelr", "stageiter", "plateau_winsize"):
         if getattr(param, name) and name not in USES[param.lr_policy]:
             yield name, f'lr_policy "{param.lr_policy}"'

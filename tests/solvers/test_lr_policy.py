@@ -8,9 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import SolverError
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
-from pycaffe_lms.solvers.lr_policy import check_policy, learning_rate, momentum, weight_decay
+from pycaffe_lms.solvers import SGDSolver
+from pycaffe_lms.solvers.lr_policy import Plateau, check_policy, learning_rate, momentum, weight_decay
 
 from .helpers import CONSTANT, inner, loss, make, messages
 
@@ -231,3 +234,75 @@ def test_cosine_refuses_what_it_cannot_use():
         check_policy(_param("cosine", max_iter=0))
     with pytest.raises(SolverError, match="is above base_lr"):
         check_policy(_param("cosine", min_lr=0.5))
+
+
+# -- plateau -------------------------------------------------------------------------------------------------------
+def _plateau_loop(losses, windows, average):
+    """The fork's rules, iteration by iteration."""
+    lowest, last, step, steps = math.inf, 0, 0, []
+    for n in range(len(losses)):
+        recent = losses[max(0, n - average + 1) : n + 1]
+        mean = sum(recent) / len(recent)
+        if mean < lowest:
+            lowest, last = mean, n
+        if step < len(windows) and n >= last + windows[step]:
+            step, last = step + 1, n
+        steps.append(step)
+    return steps
+
+
+@pytest.mark.parametrize("average", [1, 3])
+def test_plateau_counts_iterations_without_a_lower_loss(average):
+    rng, windows = np.random.default_rng(average), [4, 2, 6]
+    losses = (np.exp(-np.arange(60) / 15) + rng.normal(size=60) * 0.2).tolist()
+    plateau, step, found = Plateau(windows, average), 0, []
+    for n, value in enumerate(losses):
+        plateau.add(value)
+        step = plateau.step(n, step)
+        assert plateau.step(n, step) == step  # reading the rate twice changes nothing
+        found.append(step)
+        if n == 20:
+            plateau, kept = Plateau(windows, average), plateau.state
+            plateau.state = kept
+    assert found == _plateau_loop(losses, windows, average) and set(found) == {0, 1, 2, 3}
+    assert learning_rate(_param("plateau", gamma=0.5, plateau_winsize=windows), 9, 2).rate == BASE / 4
+
+
+def test_plateau_needs_windows():
+    for windows in ([], [3, 0]):
+        with pytest.raises(SolverError, match="plateau_winsize is"):
+            check_policy(_param("plateau", gamma=0.5, plateau_winsize=windows))
+
+
+PLATEAU = """base_lr: 0.5 gamma: 0.5 max_iter: 30 momentum: 0.9 random_seed: 5 average_loss: 2
+  lr_policy: "plateau" plateau_winsize: 2 plateau_winsize: 3 plateau_winsize: 4 snapshot_prefix: "PREFIX" {}
+  net_param {{ layer {{ name: "d" type: "DummyData" top: "x" top: "t" dummy_data_param {{
+      shape {{ dim: [4, 3] }} shape {{ dim: [4, 2] }} data_filler {{ type: "gaussian" }} }} }}
+    layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param {{ num_output: 2 }} }}
+    layer {{ name: "l" type: "EuclideanLoss" bottom: "y" bottom: "t" top: "l" }} }}"""
+
+
+@pytest.mark.parametrize("snapshot_format", ["BINARYPROTO", "HDF5"])
+def test_a_solver_on_a_plateau_resumes_with_the_same_bits(tmp_path, snapshot_format):
+    pytest.importorskip("h5py")
+    text = PLATEAU.format(f"snapshot_format: {snapshot_format}").replace("PREFIX", str(tmp_path / "s"))
+
+    def solver(**options):
+        return SGDSolver(parse_solver(text).message, **options)
+
+    whole, first, resumed = solver(), solver(), solver(device=SimDevice(64 << 20, order="random"))
+    rates, weights = [], []
+    for _ in range(30):
+        whole.step(1)
+        rates.append(whole.last_rate)
+        weights.append(whole.net.params["ip"][0].data.copy())
+    assert {round(math.log2(0.5 / r)) for r in rates} == {0, 1, 2, 3}
+    first.step(12)
+    assert np.array_equal(first.net.params["ip"][0].data, weights[11])
+    first.snapshot()
+    (state,) = tmp_path.glob("s_iter_12.solverstate*")
+    resumed.restore(state)
+    resumed.step(18)
+    assert np.array_equal(resumed.net.params["ip"][0].data, weights[29])
+    for each in (whole, first, resumed):
+        each.close()

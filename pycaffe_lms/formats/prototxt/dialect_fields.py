@@ -136,7 +136,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "SolverParameter": {
         "larc_turbo": _nvidia("a rate that follows how gradient and history agree", "delete it", "false"),
         "test_and_snapshot_last_epochs": _nvidia("more tests near the end", "use test_interval", "0"),
-        "plateau_winsize": _ssd("lr_policy: plateau", "use multistep with stepvalue"),
         "disabled_update": _intel("training without updates", "use base_lr: 0", "false"),
         "test_offset": _intel("tests that begin later", "use test_interval", "0"),
     },

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...data.feed.gt_pictures import NO_OBJECT, Cut, BoxField, GtBatches, GtList
+from ...data.feed.gt_pictures import NO_OBJECT, BoxField, Cut, GtBatches, GtList
 from ..base import TRAIN, Pass, Shapes, at_least
 from ..registry import register_layer
 from .data import DataLayer

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..base import Ranks, Solver
 
 _log = logging.getLogger(__name__)
+_PLATEAU = ("solver", "plateau", "state")  # among carried values, whose owners are nets
 Hdf5Arrays = list[tuple[str, list["np.ndarray | None"]]]
 
 
@@ -85,6 +86,8 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
             for key, value in node.layer.state().items():
                 resume[name, node.name, key] = value
         kept |= {(name, *key): values for key, values in each.recurrent_states.read(staging.memory).items()}
+    if solver.plateau is not None:
+        kept[_PLATEAU] = solver.plateau.state
     staging.end()
     saved = SolverSnapshot(
         solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
@@ -141,6 +144,8 @@ def restore(solver: Solver, path: str) -> None:
     if saved.learned_net:
         weights.copy_from(solver.net, _find_model(saved, path), must_match=True)
     solver.iter, solver.current_step, solver.snapshots.best = saved.iter, saved.current_step, saved.best
+    if solver.plateau is not None and _PLATEAU in saved.carried:
+        solver.plateau.state = saved.carried[_PLATEAU]
     _log.info("%s: restoring history", type(solver).__name__)
     for blob, values in zip(blobs, saved.history, strict=True):
         if isinstance(blob, Blob):

@@ -128,8 +128,9 @@ class Updates:
     # -- programs ---------------------------------------------------------------------------------------------
     @property
     def fused(self) -> bool:
-        """Return whether updates follow the backward in one program, since nothing reads the gradients in between."""
-        return not (self._norms or self._callbacks)
+        """Return whether updates follow the backward in one program, since nothing reads the gradients in between, and
+        no rate depends on the loss."""
+        return not (self._norms or self._callbacks or self._param.lr_policy == "plateau")
 
     @property
     def passes(self) -> int:
