@@ -87,6 +87,11 @@ def reorg(site: Site) -> str:
     return site.to_top(site.op("Transpose", site.reshape(site.x, view), perm=order), first_kept=True)
 
 
+@converts("Pad", family=_FAMILY, ops="Pad", precision=Precision.GIVEN)
+def pad(site: Site) -> str:
+    return site.op("Pad", site.x, site.const([*site.layer.starts, *site.layer.ends]))
+
+
 @converts("Crop", family=_FAMILY, ops="Slice Identity", precision=Precision.GIVEN)
 def crop(site: Site) -> str:
     layer, axis = site.layer, site.layer.canonical_axis(site.param.crop_param.axis, len(site.shape))

@@ -23,6 +23,21 @@ def interp(site: Site) -> str:
     return site.resize(x, sizes=sizes, mode="linear", coordinate_transformation_mode="align_corners")
 
 
+@converts("DeephiResize", family=_FAMILY, ops="Resize Shape Slice Concat")
+def deephi_resize(site: Site) -> str:
+    resize = site.layer.resize
+    if site.follows_batch(0):
+        first = site.op("Slice", site.op("Shape", site.x), site.const([0]), site.const([2]), site.const([0]))
+        sizes = site.op("Concat", first, site.const(resize.out), axis=0)
+    else:
+        sizes = site.const(site.top_shapes[0])
+    if resize.nearest:
+        return site.resize(
+            site.x, sizes=sizes, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
+    return site.resize(site.x, sizes=sizes, mode="linear", coordinate_transformation_mode="half_pixel")
+
+
 @converts(
     "Upsample",
     family=_FAMILY,

@@ -18,6 +18,23 @@ def concat(site: ImportSite) -> str:
     return site.layer("Concat", blobs, site.out_shape(), concat_param={} if axis == 1 else {"axis": axis})
 
 
+def _every(site: ImportSite, x: str, axis: int, places: range) -> str:
+    """Write the layers that keep these places of an axis: it is cut into groups, of which each keeps one."""
+    shape, many, step = site.shape_of(x), len(places), places.step
+    out = (*shape[:axis], many, *shape[axis + 1 :])
+    missing = max(0, many * step - shape[axis])
+    if missing:
+        paddings = [n for k in range(len(shape)) for n in (0, missing * (k == axis))]
+        longer = (*shape[:axis], many * step, *shape[axis + 1 :])
+        x = site.layer("Pad", [x], longer, pad_param={"paddings": paddings}, suffix=f"/whole{axis}")
+    first = min(places[0], shape[axis] + missing - many * step)
+    if many * step != shape[axis] + missing:
+        x = site.cut(x, axis, first, first + many * step)
+    x = site.reshape(x, (*shape[:axis], many, step, *shape[axis + 1 :]), suffix=f"/groups{axis}")
+    one = places[0] - first
+    return site.reshape(site.cut(x, axis + 1, one, one + 1), out, suffix=f"/kept{axis}")
+
+
 @converts("Split")
 def split(site: ImportSite) -> None:
     axis = site.axis(site.attr("axis", 0), len(site.shape()))
@@ -43,8 +60,10 @@ def slice_(site: ImportSite) -> str:
             site.refuse(f"it keeps nothing of axis {at}", "export the model without it")
         if step == -1 and len(places) == shape[at]:
             y = site.layer("Reverse", [y], site.shape_of(y), reverse_param={"axis": at})
-        elif step != 1:
-            site.refuse(f"it has a step of {step}", "use a step of 1, or a stride in the layer before")
+        elif step > 1:
+            y = _every(site, y, at, places)
+        elif step < 1:
+            site.refuse(f"it has a step of {step}", "use a step above 0, or one of -1 for the whole axis")
         elif len(places) != shape[at]:
             y = site.cut(y, at, places[0], places[-1] + 1)
     return y
@@ -97,12 +116,17 @@ def space_to_depth(site: ImportSite) -> str:
 
 @converts("Pad")
 def pad(site: ImportSite) -> str:
-    if any(site.numbers(1, "pads") or []):
-        site.refuse(
-            "no layer pads, and what reads it is no convolution with which it could be joined",
-            "give the padding to the layer behind it, and export the model again",
-        )
-    return site.blob()
+    """Write a Pad layer; a convolution or a pooling behind it has taken up the padding, if it can (patterns.py)."""
+    pads, axes = [int(n) for n in site.numbers(1, "pads") or []], len(site.shape())
+    if not any(pads):
+        return site.blob()
+    value = site.attr("value", 0.0) if site.opset < 11 else site.const(2, "value").reshape(-1)[0] if site.has(2) else 0
+    if site.attr("mode", "constant") != "constant" or value or min(pads) < 0:
+        site.refuse("it pads with other values than 0, or cuts off", "pad with zeros, and export the model again")
+    if len(pads) != 2 * axes:
+        site.refuse("it pads some axes alone", "give pads for every axis, and export the model again")
+    paddings = [n for pair in zip(pads[:axes], pads[axes:], strict=True) for n in pair]
+    return site.layer("Pad", [site.blob()], site.out_shape(), pad_param={"paddings": paddings})
 
 
 @converts("Resize", "Upsample")

@@ -1916,6 +1916,26 @@ class LayerTypes:
         psroi_pooling_param: Fields | pb.PSROIPoolingParameter = ...,
     ) -> Made:
         r"""y = the average of each of the g x g cells of each region, over channels that belong to the cell; 0 for an empty cell."""
+    def Pad(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        paddings: Ints = ...,
+        constant_values: Float = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        pad_param: Fields | pb.PadParameter = ...,
+    ) -> Made:
+        r"""y = x with zeros around it."""
     def Parameter(
         self,
         *bottoms: Top,
@@ -3132,6 +3152,7 @@ class ParameterTypes:
     PReLU: type[pb.PReLUParameter]
     PSROIAlign: type[pb.PSROIAlignParameter]
     PSROIPooling: type[pb.PSROIPoolingParameter]
+    Pad: type[pb.PadParameter]
     Parameter: type[pb.ParameterParameter]
     Permute: type[pb.PermuteParameter]
     Pooling: type[pb.PoolingParameter]

@@ -37,8 +37,8 @@ def test_all_that_has_no_layer_is_named(tmp_path):
     "op, inputs, attributes, constants, said",
     [
         ("MaxPool", "x", {"kernel_shape": [2, 2], "dilations": [2, 2]}, {}, "dilations"),
-        ("Slice", "x a b c d", {}, {"a": [0], "b": [6], "c": [2], "d": [2]}, "step of 2"),
-        ("Pad", "x a", {}, {"a": [0, 0, 1, 1, 0, 0, 1, 1]}, "no layer pads"),
+        ("Slice", "x a b c d", {}, {"a": [6], "b": [0], "c": [2], "d": [-2]}, "step of -2"),
+        ("Pad", "x a", {"mode": "reflect"}, {"a": [0, 0, 1, 1, 0, 0, 1, 1]}, "it pads with other values than 0"),
         ("Erf", "x", {}, {}, "GELU"),
         ("Gather", "x a", {"axis": 2}, {"a": [0, 3]}, "one after the other"),
         ("Cast", "x", {"to": 7}, {}, "integers"),

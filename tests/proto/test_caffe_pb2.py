@@ -54,7 +54,7 @@ FORK_MESSAGES = {
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
     *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
-    *("DetectionAccuracyParameter", "ProposalTargetParameter", "ImageGtDataParameter"),
+    *("DetectionAccuracyParameter", "ProposalTargetParameter", "ImageGtDataParameter", "PadParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

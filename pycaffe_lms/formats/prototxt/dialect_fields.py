@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .forks import forks_of
 
-NVIDIA, INTEL, SSD = "NVIDIA Caffe", "Intel Caffe", "SSD's Caffe"
+NVIDIA, INTEL = "NVIDIA Caffe", "Intel Caffe"
 
 
 class Ignored(NamedTuple):
@@ -34,7 +34,7 @@ class RefusedField(NamedTuple):
     neutral: str | None = None
 
 
-_nvidia, _intel, _ssd = (partial(RefusedField, fork) for fork in (NVIDIA, INTEL, SSD))
+_nvidia, _intel = (partial(RefusedField, fork) for fork in (NVIDIA, INTEL))
 
 # Values of `engine` beyond BVLC's; Intel's strings may continue after these words ("MKL2017:MLSL,CAFFE").
 FORK_ENGINES = ("MKL2017", "MKLDNN", "MKL", "CAFFE_INTEL", "DNNL")

@@ -1,4 +1,4 @@
-"""Crop and Tile: a part of a blob, and copies of it side by side."""
+"""Pad, Crop and Tile: a part of a blob, and copies of it side by side."""
 
 from __future__ import annotations
 
@@ -66,6 +66,53 @@ class CropLayer(Layer):
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.crop.backward(dy, dx, *self.window)
+
+
+@register_layer("Pad")
+class PadLayer(Layer):
+    """y = x with zeros around it.
+
+    pad_param.paddings: two numbers for each axis of x, how many zeros before and after. Bottom 0: x. Top 0: y, each
+    axis longer by its two numbers. Backward (the window's gradient) reads nothing.
+    Raises: LayerParamError for another number of paddings, or constant_values other than 0.
+    Source: Synopsys Caffe, src/caffe/layers/pad_layer.cpp.
+    """
+
+    declares = Declaration(backward_reads=Reads.NONE)
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p, axes = self.param.pad_param, len(bottom_shapes[0])
+        if len(p.paddings) != 2 * axes:
+            raise self.error(f"has {len(p.paddings)} paddings for {axes} axes", fix=f"give {2 * axes}")
+        if p.constant_values:
+            raise self.error(f"constant_values is {p.constant_values:g}", fix="pad with 0, or use a Python layer")
+        self.starts, self.ends = list(p.paddings[::2]), list(p.paddings[1::2])
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        shape = tuple(bottom_shapes[0])
+        if len(shape) != len(self.starts):
+            raise self.shape_error(
+                f"has {len(shape)} axes, paddings are for {len(self.starts)}", bottom=0, fix="build the net anew"
+            )
+        return [tuple(sum(sizes) for sizes in zip(self.starts, shape, self.ends, strict=True))]
+
+    @property
+    def splits_over_batch(self) -> bool:
+        return self.starts[:1] + self.ends[:1] == [0, 0]
+
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return len(bottom_shapes[0]) >= 4
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        shapes = top_shapes[0], bottom_shapes[0], tuple(self.starts)
+        full, size, start = (memory_shape(shape, self.context.channels_last) for shape in shapes)
+        self.window = full, size, start
+
+    def forward(self, io: Pass) -> None:
+        io.ops.crop.backward(io.bottom[0], io.top[0], *self.window)  # the transpose of cropping
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.crop.forward(dy, dx, *self.window)
 
 
 _SHARE = 64  # tiles that one thread of a GPU adds up where the bottom has fewer than `_THREADS` elements
