@@ -53,6 +53,11 @@ def flatten(site: Site) -> str:
     return site.to_top(site.x, first_kept=start > 0)
 
 
+@converts("Squeeze", family=_FAMILY, ops="Reshape", precision=Precision.GIVEN)
+def squeeze(site: Site) -> str:
+    return site.to_top(site.x, first_kept=bool(site.shape) and site.shape[:1] == site.top_shapes[0][:1])
+
+
 @converts("Reshape", family=_FAMILY, ops="Reshape", precision=Precision.GIVEN)
 def reshape(site: Site) -> str:
     top, bottom = site.top_shapes[0], site.shape

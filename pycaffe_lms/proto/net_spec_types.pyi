@@ -526,6 +526,10 @@ class LayerTypes:
         kernel_shape: Fields | pb.BlobShape = ...,
         stride_shape: Fields | pb.BlobShape = ...,
         pad_shape: Fields | pb.BlobShape = ...,
+        pad_l: Int = 0,
+        pad_r: Int = 0,
+        pad_t: Int = 0,
+        pad_b: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -695,6 +699,10 @@ class LayerTypes:
         kernel_shape: Fields | pb.BlobShape = ...,
         stride_shape: Fields | pb.BlobShape = ...,
         pad_shape: Fields | pb.BlobShape = ...,
+        pad_l: Int = 0,
+        pad_r: Int = 0,
+        pad_t: Int = 0,
+        pad_b: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1268,6 +1276,10 @@ class LayerTypes:
         kernel_shape: Fields | pb.BlobShape = ...,
         stride_shape: Fields | pb.BlobShape = ...,
         pad_shape: Fields | pb.BlobShape = ...,
+        pad_l: Int = 0,
+        pad_r: Int = 0,
+        pad_t: Int = 0,
+        pad_b: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -1979,7 +1991,7 @@ class LayerTypes:
         *bottoms: Top,
         ntop: Int = 1,
         in_place: bool = False,
-        pool: Literal["MAX", "AVE", "STOCHASTIC"] | Int = "MAX",
+        pool: Literal["MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD"] | Int = "MAX",
         kernel_size: Ints = ...,
         stride: Ints = 1,
         pad: Ints = 0,
@@ -1996,6 +2008,10 @@ class LayerTypes:
         kernel_shape: Fields | pb.BlobShape = ...,
         stride_shape: Fields | pb.BlobShape = ...,
         pad_shape: Fields | pb.BlobShape = ...,
+        pad_l: Int = 0,
+        pad_r: Int = 0,
+        pad_t: Int = 0,
+        pad_b: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -2260,6 +2276,7 @@ class LayerTypes:
         in_place: bool = False,
         negative_slope: Float = 0,
         engine: Literal["DEFAULT", "CAFFE", "CUDNN"] | Int = "DEFAULT",
+        relu6: bool = False,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -2768,6 +2785,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Every top's data is the bottom's data; the bottom's gradient is the sum of the tops' gradients, in their order."""
+    def Squeeze(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        axis: Ints = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        squeeze_param: Fields | pb.SqueezeParameter = ...,
+    ) -> Made:
+        r"""Axes squeeze_param.axis, which are of size 1, are left out; without it all of size 1."""
     def Swish(
         self,
         *bottoms: Top,
@@ -3190,6 +3226,7 @@ class ParameterTypes:
     Softmax: type[pb.SoftmaxParameter]
     Solver: type[pb.SolverParameter]
     SpatialTransformer: type[pb.SpatialTransformerParameter]
+    Squeeze: type[pb.SqueezeParameter]
     Swish: type[pb.SwishParameter]
     TanH: type[pb.TanHParameter]
     Threshold: type[pb.ThresholdParameter]

@@ -35,8 +35,14 @@ WITHOUT_EFFECT = {
     for field in ("scale", "mean_file", "crop_size", "mirror")
     if (message, field) != ("window_data_param", "scale")  # Caffe's layer reads it here, so it counts
 } | {
+    ("relu_param", "relu6"): "reading makes the layer a ReLU6 (tests/formats/test_paddings.py)",
     ("image_gt_data_param", "mean_file"): "the fork reads it nowhere; transform_param.mean_value is the working one",
     ("image_gt_data_param", "mirror"): "the fork reads it nowhere; transform_param.mirror is the working one",
+    **{
+        (message, f"pad_{side}"): "reading turns it into other fields, or a layer (tests/formats/test_paddings.py)"
+        for message in ("convolution_param", "pooling_param")
+        for side in "lrtb"
+    },
     ("correlation_param", "do_abs"): "the fork reads it and uses it nowhere",
     ("ctc_loss_param", "loss_calculation_t"): "of the fork's tests: every time step gives the same loss",
     ("data_param", "force_encoded_color"): "Caffe reads it nowhere; transform_param.force_color is the working one",

@@ -54,7 +54,13 @@ FORK_MESSAGES = {
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
     *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
-    *("DetectionAccuracyParameter", "ProposalTargetParameter", "ImageGtDataParameter", "PadParameter"),
+    *(
+        "DetectionAccuracyParameter",
+        "ProposalTargetParameter",
+        "ImageGtDataParameter",
+        "PadParameter",
+        "SqueezeParameter",
+    ),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

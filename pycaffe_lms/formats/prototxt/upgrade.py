@@ -13,6 +13,7 @@ import copy
 
 from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+from .paddings import spread_paddings
 from .upgrade_v0 import upgrade_v0
 from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
@@ -98,6 +99,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         upgrade_input,
         freeze_batch_norm,
         spread_stats_batch_size,
+        spread_paddings,
     ):
         result = result.then(step)
     return result

@@ -78,6 +78,8 @@ class PoolingLayer(RandomLayer):
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
         self.check_axes(bottom_shapes[0], 3)
         self.max = pool.pool == caffe_pb2.PoolingParameter.MAX
+        if pool.pool == caffe_pb2.PoolingParameter.AVE_EXC_PAD:  # reading a prototxt makes it AVE
+            raise self.error("pool is AVE_EXC_PAD", fix="write pool: AVE, if there is no padding")
         self.random = pool.pool == caffe_pb2.PoolingParameter.STOCHASTIC
         if len(self.param.top) > 1 and not self.max:
             raise self.error("only MAX pooling has a second top", fix="remove the second top, or use pool: MAX")

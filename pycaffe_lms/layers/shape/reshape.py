@@ -39,6 +39,27 @@ class FlattenLayer(_SameMemory):
         return [(*shape[:start], count(shape, start, end + 1), *shape[end + 1 :])]
 
 
+@register_layer("Squeeze")
+class SqueezeLayer(_SameMemory):
+    """Axes squeeze_param.axis, which are of size 1, are left out; without it all of size 1.
+
+    Bottom 0: any shape. Top 0: the same memory. Backward reads nothing.
+    Raises: LayerParamError for an axis out of range; ShapeError for one of another size.
+    Source: Synopsys Caffe, src/caffe/proto/caffe.proto (SqueezeParameter).
+    """
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        shape = tuple(bottom_shapes[0])
+        axes = {self.canonical_axis(axis, len(shape)) for axis in self.param.squeeze_param.axis}
+        for axis in axes:
+            if shape[axis] != 1:
+                raise self.shape_error(
+                    f"has shape {shape}: axis {axis} is not of size 1", bottom=0, fix="leave that axis out"
+                )
+        axes = axes or {axis for axis, size in enumerate(shape) if size == 1}
+        return [tuple(size for axis, size in enumerate(shape) if axis not in axes)]
+
+
 @register_layer("Reshape")
 class ReshapeLayer(_SameMemory):
     """Axes [axis, axis + num_axes) of the bottom are replaced by reshape_param.shape (num_axes -1: to the end).

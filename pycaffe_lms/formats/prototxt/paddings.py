@@ -1,0 +1,109 @@
+"""Rewrite what Synopsys Caffe's nets say of padding, averages and ReLU6 in terms of layers that there are.
+
+Source: Synopsys Caffe, src/caffe/layers/base_conv_layer.cpp, pooling_layer.cpp, relu_layer.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ...proto.caffe_pb2 import LayerParameter, NetParameter, PoolingParameter
+from .upgraded import Upgraded, UpgradeError, unchanged
+
+_SIDES = ("pad_t", "pad_b", "pad_l", "pad_r")
+_CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
+
+
+def spread_paddings(net: NetParameter) -> Upgraded:
+    """Turn pad_l, pad_r, pad_t and pad_b into pad_h and pad_w, a Pad layer or ceil_mode; AVE_EXC_PAD without padding
+    into AVE, and relu6 into ReLU6.
+
+    Raises: UpgradeError for paddings that no layer has.
+    """
+    if not any(map(_concerned, net.layer)):
+        return unchanged(net)
+    new, origins = NetParameter(), list[int | None]()
+    new.CopyFrom(net)
+    del new.layer[:]
+    for k, old in enumerate(net.layer):
+        layer = copy.deepcopy(old)
+        for made in _rewritten(layer, k) if _concerned(layer) else [layer]:
+            new.layer.append(made)
+            origins.append(k)
+    return Upgraded(new, tuple(origins))
+
+
+def _concerned(layer: LayerParameter) -> bool:
+    sided = (layer.convolution_param, layer.pooling_param)
+    return (
+        any(p.HasField(side) for p in sided for side in _SIDES)
+        or layer.pooling_param.pool == PoolingParameter.AVE_EXC_PAD
+        or layer.relu_param.HasField("relu6")
+    )
+
+
+def _rewritten(layer: LayerParameter, k: int) -> list[LayerParameter]:
+    """Return the layers in place of layer k, which is changed."""
+    if layer.relu_param.HasField("relu6"):
+        if layer.relu_param.relu6 and layer.relu_param.negative_slope:
+            raise _wrong(layer, k, "has relu6 and a negative_slope", "keep one of them")
+        if layer.relu_param.relu6:
+            layer.type = "ReLU6"
+            layer.ClearField("relu_param")
+        else:
+            layer.relu_param.ClearField("relu6")
+    pooling = layer.pooling_param if layer.HasField("pooling_param") else None
+    if pooling is not None:
+        _pooling(layer, pooling, k)
+    if not layer.HasField("convolution_param"):
+        return [layer]
+    top, bottom, left, right = sides = _taken(layer, layer.convolution_param, k)
+    if any(sides) and layer.type not in _CONVOLUTIONS:
+        raise _wrong(layer, k, "has paddings of single sides, which a Convolution alone has", "use pad_h and pad_w")
+    if (top, left) == (bottom, right):
+        if any(sides):
+            layer.convolution_param.pad_h, layer.convolution_param.pad_w = top, left
+        return [layer]
+    before = LayerParameter(name=f"{layer.name}/pad", type="Pad", bottom=layer.bottom, top=[f"{layer.name}/pad"])
+    before.pad_param.paddings.extend((0, 0, 0, 0, *sides))
+    before.include.extend(layer.include)
+    before.exclude.extend(layer.exclude)
+    layer.bottom[:] = before.top
+    return [before, layer]
+
+
+def _pooling(layer: LayerParameter, p: Any, k: int) -> None:
+    top, bottom, left, right = sides = _taken(layer, p, k)
+    padded = any(sides) or p.pad or p.pad_h or p.pad_w
+    if p.pool == PoolingParameter.AVE_EXC_PAD:
+        if padded:
+            raise _wrong(layer, k, "averages without its padding", "write pool: AVE, if the result may differ")
+        p.pool = PoolingParameter.AVE
+    if (top, left) == (bottom, right):
+        if any(sides):
+            p.pad_h, p.pad_w = top, left
+        return
+    strides = (p.stride_h or p.stride, p.stride_w or p.stride)
+    ceil = p.ceil_mode if p.HasField("ceil_mode") else p.round_mode == PoolingParameter.CEIL
+    if p.pool != PoolingParameter.MAX or ceil or (top, left) != (0, 0) or (bottom + 1, right + 1) != strides:
+        raise _wrong(layer, k, f"pads {top} above, {bottom} below, {left} left, {right} right", "use pad_h and pad_w")
+    p.ClearField("round_mode")
+    p.ceil_mode = True  # floor((n + s - 1 - w) / s) is ceil((n - w) / s)
+
+
+def _taken(layer: LayerParameter, p: Any, k: int) -> tuple[int, ...]:
+    """Return the paddings of the sides, and clear them."""
+    sides = tuple(getattr(p, side) for side in _SIDES)
+    for side in _SIDES:
+        p.ClearField(side)
+    pads = p.pad if isinstance(p.pad, int) else any(p.pad)
+    if any(sides) and (pads or p.pad_h or p.pad_w):
+        raise _wrong(layer, k, "has paddings of single sides and pad", "keep one of them")
+    if min(sides) < 0:
+        raise _wrong(layer, k, f"has a padding of {min(sides)}", "give 0 or more")
+    return sides
+
+
+def _wrong(layer: LayerParameter, k: int, what: str, fix: str) -> UpgradeError:
+    return UpgradeError(what, source=k, layer=layer.name, fix=fix)
