@@ -55,9 +55,9 @@ _RATES = {
     "poly": "base_lr * (1 - iter / max_iter) ^ power",
     "sigmoid": "base_lr / (1 + exp(-gamma * (iter - stepsize)))",
     "multifixed": "the first `stagelr` whose `stageiter` is iter or more, else the last",
-    "plateau": "base_lr * gamma ^ (steps so far): one whenever the mean of `average_loss` losses had no new minimum "
-    "for the next `plateau_winsize` iterations",
     "cosine": "base_lr * (1 + cos(pi * min(1, iter / max_iter))) / 2",
+    "plateau": "base_lr * gamma ^ (number of `plateau_winsize`s that passed, in turn, without a new minimum of the "
+    "mean of `average_loss` losses)",
 }
 _SAID = {  # of fields that caffe.proto says nothing of
     "base_lr": "learning rate, before the factor of `lr_policy`",

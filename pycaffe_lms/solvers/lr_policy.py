@@ -11,9 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..arrays import HostArray
 from ..errors import SolverError
 from ..proto.caffe_pb2 import SolverParameter
 
@@ -67,15 +64,15 @@ class Plateau:
         return current_step
 
     @property
-    def state(self) -> HostArray:
+    def state(self) -> list[float]:
         """Return what a resumed run needs: lowest mean, iteration of the last event, the last losses."""
-        return np.array([self._lowest, self._since, *self._losses], np.float64)
+        return [self._lowest, float(self._since), *self._losses]
 
     @state.setter
-    def state(self, values: HostArray) -> None:
-        self._lowest, self._since = float(values[0]), int(values[1])
+    def state(self, values: list[float]) -> None:
+        self._lowest, self._since = values[0], int(values[1])
         self._losses.clear()
-        self._losses.extend(values[2:].tolist())
+        self._losses.extend(values[2:])
 
 
 def check_policy(param: SolverParameter) -> None:

@@ -191,6 +191,10 @@ class Fields:
         options = {"lr_policy": '"multifixed"', "stagelr": [0.5, 0.25]}
         assert [rate_at(2, stageiter=[n, 9], **options) for n in (1, 2)] == [0.25, 0.5]
 
+    def plateau_winsize(self, w):
+        options = {"lr_policy": '"plateau"', "base_lr": 1, "gamma": 0.5}
+        assert [rate_at(2, plateau_winsize=[n], **options) for n in (2, 3)] == [1 / 2, 1]
+
     def momentum_policy(self, w):
         moves("momentum_policy", '"fixed"', '"poly"', momentum=0.5, max_iter=4)
 

@@ -87,7 +87,7 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
                 resume[name, node.name, key] = value
         kept |= {(name, *key): values for key, values in each.recurrent_states.read(staging.memory).items()}
     if solver.plateau is not None:
-        kept[_PLATEAU] = solver.plateau.state
+        kept[_PLATEAU] = np.array(solver.plateau.state, np.float64)
     staging.end()
     saved = SolverSnapshot(
         solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
@@ -145,7 +145,7 @@ def restore(solver: Solver, path: str) -> None:
         weights.copy_from(solver.net, _find_model(saved, path), must_match=True)
     solver.iter, solver.current_step, solver.snapshots.best = saved.iter, saved.current_step, saved.best
     if solver.plateau is not None and _PLATEAU in saved.carried:
-        solver.plateau.state = saved.carried[_PLATEAU]
+        solver.plateau.state = saved.carried[_PLATEAU].tolist()
     _log.info("%s: restoring history", type(solver).__name__)
     for blob, values in zip(blobs, saved.history, strict=True):
         if isinstance(blob, Blob):
