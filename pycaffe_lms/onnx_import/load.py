@@ -14,6 +14,8 @@ from ..formats.weights.caffemodel import write_weights
 from .convert import ImportConversion
 from .read import OnnxModel
 
+_NAMELESS = ("main_graph", "torch_jit", "torch-jit-export", "onnx")  # what exporters call every graph
+
 
 def import_onnx(
     path: str | os.PathLike[str],
@@ -24,8 +26,8 @@ def import_onnx(
 ) -> None:
     """Write an ONNX model as a deploy prototxt, with Input layers, and a .caffemodel.
 
-    Inputs and outputs keep their names. Values are those of the model, to rounding, in float32. `check_onnx` of a net
-    of both files and the model tells how far they are apart.
+    Inputs and outputs keep their names; a graph that an exporter named gets that of its file. Values are those of the
+    model, to rounding, in float32. `check_onnx` of a net of both files and the model tells how far they are apart.
 
     Args:
         path: the model, of opset 7 or newer; its files of weights lie beside it.
@@ -35,6 +37,8 @@ def import_onnx(
     onnx.
     """
     net, params = ImportConversion(OnnxModel(path, shapes or {})).run()
+    if net.name in _NAMELESS:
+        net.name = Path(path).stem
     text = f"# From {Path(path).name}, by pycaffe-lms import_onnx.\n{text_format.MessageToString(net, as_utf8=True)}"
     write_weights(weights, net, [[(array, None) for array in arrays] for arrays in params])
     atomic_write(prototxt, text.encode(), error=OnnxError)

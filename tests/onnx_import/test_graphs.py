@@ -92,7 +92,9 @@ def test_names_of_pytorch(tmp_path):
     )
     for node, name in zip(model.graph.node, ("/layer1/conv1/Conv", "/layer1/relu/Relu_1", "/conv2/Conv"), strict=True):
         node.name = name
+    model.graph.name = "main_graph"  # what an exporter calls every graph
     found = agrees(model, tmp_path)
+    assert found.net.name == next(tmp_path.glob("*.onnx")).stem
     assert [n.name for n in found.net.graph.nodes][1:] == ["layer1/conv1", "layer1/relu", "conv2"]
     assert list(found.net.blobs) == ["x", "layer1/conv1", "layer1/relu", "y"]
     shared = [layer.param[0].name for layer in caffe_pb2_of(found).layer if layer.type == "Convolution"]
