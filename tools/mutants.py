@@ -209,8 +209,8 @@ MUTANTS = (
         (
             "dropout keeps other elements in backward",
             "layers/activation/dropout.py",
-            "dy, dx, self.ratio, io.scratch",
-            "dy, dx, self.ratio / 2, io.scratch",
+            "dropout.backward(dy, dx, self.ratio, io.scratch",
+            "dropout.backward(dy, dx, self.ratio / 2, io.scratch",
         ),
         (
             "a product reads no other bottom",

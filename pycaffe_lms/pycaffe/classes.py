@@ -195,13 +195,12 @@ class SGDSolver(solvers.SGDSolver):
         if param.random_seed < 0 and _mode.seed is not None:
             param.random_seed = _mode.seed
         options = {"solver_count": _mode.solver_count, "solver_rank": _mode.solver_rank} | options
-        on, alone = _device(device), options["solver_count"] == 1
-        learns = options.get("tuning") is None and alone and not on.is_host
+        on, config, alone = _device(device), lms_of(lms), options["solver_count"] == 1
+        managed = config is not None and config.enabled
+        learns = options.get("tuning") is None and alone and not managed and not on.is_host
         options = with_math(options | ({"tuning": Tuning(pack=True)} if learns else {}), Tuning())
         self._reading: ReadBlobs | None = None
-        super().__init__(
-            param, device=on, lms=lms_of(lms), **options | {"file": parsed.filename, "lines": parsed.lines}
-        )
+        super().__init__(param, device=on, lms=config, **options | {"file": parsed.filename, "lines": parsed.lines})
         if learns:
             self._reading = ReadBlobs([self.net, *self.test_nets], self._plan_unpacked)
         self.test_nets = NetVec(self.test_nets)

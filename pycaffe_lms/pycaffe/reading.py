@@ -31,18 +31,18 @@ class ReadBlobs:
     def __init__(self, nets: Sequence[Net], plan: Callable[[], None]):
         self._nets, self._plan, self._runtime = nets, plan, nets[0].runtime
         self._open = False  # every value has memory of its own
-        self._learnt = self._runtime.asked.enabled  # Large Model Support may need all memory there is
+        self._learnt = False
 
     def begin(self, *, last: bool) -> None:
         """Prepare an iteration. last: of a call of `step`."""
         if self._open:
             self._close()
-        elif self._learnt and not self._runtime.active:
+        elif self._learnt:
             for net in self._nets:
                 wanted = _wanted(net, lost=True)
                 if _said(net, wanted):
                     net.keep_only(wanted)
-        elif last and not self._learnt:
+        elif last:
             self._learnt = self._open = True
             self._give_own_memory()
 

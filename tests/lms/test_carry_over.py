@@ -176,11 +176,13 @@ def _copies(solver, left: bool) -> int:
 def test_images_are_copied_at_the_start_of_the_first_iteration_only(name, graph):
     solver = make(CONFIGS[name], graph=graph)
     assert "data.data" in _names(solver)
-    for _ in range(6):
+    memories = solver.net.memory.memories.values()
+    once = sum(m.nbytes for m in memories if not m.managed)  # what stays on the device comes up in the first iteration
+    for k in range(6):
         before = solver.runtime.device.bytes_in
         solver.step(1)
         copied = solver.runtime.device.bytes_in - before
-        assert 0 <= copied - _copied(solver) < 2000  # what stays comes up once, and a few numbers of the update
+        assert 0 <= copied - _copied(solver) < 2000 + (once if k == 0 else 0)  # and a few numbers of each update
     assert _copied(solver) == _copies(solver, True) <= _copies(solver, False) - IMAGES
     show(solver, 1)
     solver.step(1)

@@ -184,7 +184,7 @@ def test_without_room_for_all_values_nothing_changes(make, caplog):
 
 
 def test_large_model_support_is_as_before(make):
-    """It plans for all memory that there is; blobs that are lost raise, and stay so."""
+    """It plans for all memory that there is; blobs that are lost raise, and stay so; gradients of parameters are there."""
     ours, apart = make(lms=caffe.LMS(1, budget="200KB")), make(tuning=APART)
     for solver in (ours, apart):
         solver.step(1)
@@ -194,6 +194,8 @@ def test_large_model_support_is_as_before(make):
         for solver in (ours, apart):
             solver.step(1)
     assert weights(ours) == weights(apart)
+    found, expected = ([b.diff.tobytes() for b in s.net.params["ip"]] for s in (ours, apart))
+    assert found == expected
 
 
 def test_a_tuning_of_ones_own_is_obeyed(make):

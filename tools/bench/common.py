@@ -85,10 +85,10 @@ def make_solver(
     device = device or get_device(backend, index=index)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
-    if options:  # several ranks
+    if options or lms.enabled:  # several ranks, or with Large Model Support: as the command line does
         solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
     else:
-        solver = _as_users_do(param, device, lms, half)
+        solver = _as_users_do(param, device, half)
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)
@@ -97,7 +97,7 @@ def make_solver(
     return solver
 
 
-def _as_users_do(param, device, lms: LMSConfig, half: bool) -> SGDSolver:
+def _as_users_do(param, device, half: bool) -> SGDSolver:
     """The solver that a Python script has of a file with these settings."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "solver.prototxt"
@@ -105,7 +105,7 @@ def _as_users_do(param, device, lms: LMSConfig, half: bool) -> SGDSolver:
         if half:
             caffe.set_math("bf16")
         try:
-            return caffe.get_solver(file, device=device, lms=lms)
+            return caffe.get_solver(file, device=device)
         finally:
             if half:
                 caffe.set_math("tf32")
