@@ -184,7 +184,7 @@ def test_without_room_for_all_values_nothing_changes(make, caplog):
 
 
 def test_large_model_support_is_as_before(make):
-    """It plans for all memory that there is; blobs that are lost raise, and stay so; gradients of parameters are there."""
+    """It plans for all memory; blobs that are lost raise, and stay so; gradients of parameters are there."""
     ours, apart = make(lms=caffe.LMS(1, budget="200KB")), make(tuning=APART)
     for solver in (ours, apart):
         solver.step(1)
