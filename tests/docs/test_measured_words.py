@@ -64,7 +64,7 @@ def test_later_times_of_three_nets():
 def test_transformers():
     """Rates are tokens by time, operations by time have one factor; words repeat cells."""
     found = {(r[1], r[2]): r for r in rows(8) if r[0] == "1.3b"}
-    assert len(found) == 5
+    assert len(found) == 7
     factors = []
     for (tokens, _), r in found.items():
         batch, length = map(int, tokens.split(" x "))
@@ -83,6 +83,11 @@ def test_transformers():
     products = 2 * 3 * 8 * 2048 * 24 * (4 * 2048**2 + 3 * 2048 * 5504) + 2 * 3 * 8 * 2048 * 2048 * 32_000
     [rate] = said("docs/speed.md", r"\((\d+) TFLOP/s\), attention")
     assert near(rate, products / parts[0] / 1e9)
+    chunks = found["8 x 2048", "auto, scores in chunks"], found["16 x 2048", "auto, scores in chunks"]
+    [longer] = said("docs/speed.md", r"In 8 GB the step takes ([\d.]+) times as long as in memory")
+    assert near(longer, float(chunks[0][4]) / float(found["8 x 2048", "in memory, scores in chunks"][4]))
+    low = said("docs/speed.md", r"Predictions are (\d+)% and (\d+)% too low")
+    assert all(near(percent, 100 * (1 - float(r[5]) / float(r[4]))) for percent, r in zip(low, chunks, strict=True))
 
 
 def test_ratios_of_inference():

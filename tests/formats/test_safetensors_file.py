@@ -59,9 +59,11 @@ def test_parts(tmp_path):
     index.write_text(json.dumps({"weight_map": {"x": "m-0.safetensors", "y": "m-1.safetensors"}}))
     assert is_safetensors(index) and not is_safetensors("a.caffemodel")
     assert {name: values.tolist() for name, values in Tensors(index).items()} == {"x": [0, 0], "y": [1, 1]}
-    index.write_text("[]")
-    with pytest.raises(WeightsError, match="no index"):
-        Tensors(index)
+    elsewhere = json.dumps({"weight_map": {"x": f"../{tmp_path.name}/m-0.safetensors"}})
+    for text in ("[]", '{"weight_map": 3}', '{"weight_map": {"x": 3}}', elsewhere):
+        index.write_text(text)
+        with pytest.raises(WeightsError, match="no index"):
+            Tensors(index)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from pycaffe_lms.formats.training_log import read_training_log  # noqa: E402
 from pycaffe_lms.formats.weights.blobproto import array_to_blobproto  # noqa: E402
 from pycaffe_lms.formats.weights.caffemodel import read_weights  # noqa: E402
 from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights  # noqa: E402
+from pycaffe_lms.formats.weights.safetensors_file import write_safetensors  # noqa: E402
 from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, read_solverstate, write_solverstate  # noqa: E402
 from pycaffe_lms.lms.cost.machine import find_machine  # noqa: E402
 from pycaffe_lms.ops.cuda.cudnn.store import Store  # noqa: E402
@@ -145,6 +146,11 @@ def _use_weights(path: Path) -> None:
         for blob in layer.blobs:
             if blob is not None:
                 float(blob.data.sum())
+
+
+def _gpt2_arrays() -> dict[str, np.ndarray]:
+    """Two of GPT-2's arrays, by their public names."""
+    return {"wte.weight": RNG.random((5, 4), np.float32), "h.0.attn.c_proj.weight": RNG.random((4, 4), np.float32)}
 
 
 def _hdf5_weights(path: Path) -> None:
@@ -282,6 +288,16 @@ TARGETS: dict[str, Target] = {
         lambda: [{"x.caffemodel": _weights()}, {"x.caffemodel": _old_weights()}],
         lambda f: _use_weights(f / "x.caffemodel"),
         (change_bytes, change_message(NetParameter)),
+    ),
+    "safetensors": Target(
+        lambda: [_written(lambda p: write_safetensors(p, _gpt2_arrays()), "x.safetensors")],
+        lambda f: _use_weights(f / "x.safetensors"),
+        (change_bytes,),
+    ),
+    "safetensors index": Target(
+        _one("x.safetensors.index.json", '{"metadata": {}, "weight_map": {"wte.weight": "x.safetensors"}}'),
+        lambda f: _use_weights(f / "x.safetensors.index.json"),
+        TEXT,
     ),
     "weights hdf5": Target(
         lambda: [_written(_hdf5_weights, "x.h5")], lambda f: _use_weights(f / "x.h5"), (change_bytes, change_hdf5)

@@ -84,15 +84,18 @@ def write_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, HostArr
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files of arrays: the path itself, or those that an index names."""
+    """Return the files of arrays: the path itself, or those that an index names, which lie beside it."""
     if not path.name.endswith(INDEX):
         return [path]
     try:
-        named = json.loads(path.read_bytes())["weight_map"].values()
-        return [path.parent / name for name in dict.fromkeys(named)]
+        named = dict.fromkeys(json.loads(path.read_bytes())["weight_map"].values())
+        elsewhere = next((name for name in named if Path(name).name != name), None)
+        if elsewhere is not None:
+            raise ValueError(f"{elsewhere!r} is no name of a file beside it")
+        return [path.parent / name for name in named]
     except OSError as failure:
         raise could_not_open(path, failure, WeightsError) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WeightsError(
             f"no index of safetensors files: {error!r}", where=Where(file=str(path)), fix=DAMAGED
         ) from None
