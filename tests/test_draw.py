@@ -88,7 +88,7 @@ def test_edge_labels(net):
 
 
 def test_pooling_names_and_colours():
-    assert draw.get_pooling_types_dict() == {0: "MAX", 1: "AVE", 2: "STOCHASTIC"}
+    assert draw.get_pooling_types_dict() == {0: "MAX", 1: "AVE", 2: "STOCHASTIC", 7176: "AVE_EXC_PAD"}
     types = ("Convolution", "Deconvolution", "Pooling", "InnerProduct", "Softmax")
     colours = [draw.choose_color_by_layertype(t) for t in types]
     assert colours == ["#FF5050", "#FF5050", "#FF9900", "#CC33FF", "#6495ED"]

@@ -36,15 +36,20 @@ CASES = [
         HEAD + "  pooling_param { pool:\n MAXI } }",
         6,
         "MAXI is not a value of PoolMethod",
-        "did you mean MAX? write one of MAX, AVE, STOCHASTIC",
+        "did you mean MAX? write one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD",
     ),
     (
         HEAD + "  pooling_param { pool: max } }",
         5,
         "max is not a value of PoolMethod",
-        "did you mean MAX? write one of MAX, AVE, STOCHASTIC",
+        "did you mean MAX? write one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD",
     ),
-    (HEAD + "  pooling_param { pool: 7 } }", 5, "7 is not a value of PoolMethod", "write one of MAX, AVE, STOCHASTIC"),
+    (
+        HEAD + "  pooling_param { pool: 7 } }",
+        5,
+        "7 is not a value of PoolMethod",
+        "write one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD",
+    ),
     (
         HEAD + '  pooling_param { pool: "AVE" } }',
         5,

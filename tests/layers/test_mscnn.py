@@ -225,6 +225,18 @@ def test_the_loss_is_the_loop(case, dtype, tolerance):
     assert none is None
 
 
+@pytest.mark.parametrize("label", [3, -1])
+def test_an_object_of_no_class_is_refused(label):
+    """Unless the label is ignored."""
+    rng = np.random.default_rng(3)
+    x, truth = _maps(rng, SHAPES)
+    truth[0, 0, 0, 0] = label
+    with pytest.raises(DataError, match=rf"bottom 1 has the label {label}, outside 0\.\.2"):
+        LayerBench("DetectionLoss", LOSSES[0].text, SHAPES).forward([x, truth])
+    ignored = f"{LOSSES[0].text} loss_param {{ ignore_label: {label} }}"
+    assert np.isfinite(LayerBench("DetectionLoss", ignored, SHAPES).forward([x, truth])[0]).all()
+
+
 def test_the_slope_of_the_loss():
     """Central differences of the first number, where no move is limited."""
     case = Case(

@@ -14,6 +14,7 @@ from .case_run import Run, hand_over_poison, spoil, spoil_undeclared
 
 FAMILY = {
     "Convolution",
+    "LocallyConnected",
     "NdConvolution",
     "DepthwiseConvolution",
     "ConvolutionDepthwise",

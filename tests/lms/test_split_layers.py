@@ -23,7 +23,7 @@ TYPES = {
     *("ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "BNLL", "Exp", "Log", "Power", "AbsVal", "Clip", "Swish"),
     *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
     *("ShuffleChannel", "Threshold", "Attention", "Correlation", "GELU", "GatedUnit", "LayerNorm", "MatMul", "RMSNorm"),
-    *("RotaryEmbedding", "SpatialTransformer", "DropPath"),
+    *("RotaryEmbedding", "SpatialTransformer", "DropPath", "DeephiResize", "LocallyConnected", "Pad"),
 }
 
 

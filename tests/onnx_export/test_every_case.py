@@ -128,7 +128,7 @@ def test_the_table_names_exactly_the_operators_that_are_written():
     written: dict[str, set[str]] = {name: set() for name in CONVERTERS}
     for _, case in CASES:
         net = _net(case)
-        for other in (None, with_another_batch(net)) if case.type == "Interp" else (None,):
+        for other in (None, with_another_batch(net)) if case.type in ("Interp", "DeephiResize") else (None,):
             for opset in (11, 17, 23) if case.type in {*AT_23, "LayerNorm"} else (17,):
                 sketch = convert(net.graph, dtype=np.float32, opset=opset, file=None, other=other)
                 written[case.type] |= {node.op for node in sketch.nodes}

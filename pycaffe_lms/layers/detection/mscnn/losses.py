@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arrays import HostArray
+from ....errors import DataError
 from ....proto.caffe_pb2 import LayerParameter
 from ...base import BuildContext, Declaration, Layer, Lives, Ops, Pass, Reads, Runs, Shapes, between, count, exactly
 from ...loss.base import LossLayer
@@ -106,7 +107,7 @@ class DetectionLossLayer(LossLayer, RandomLayer):
     Draws depend only on the layer's seed and the number of forwards before. Backward reads no data: forward saves the
     gradients. Runs on the host.
     Raises: LayerParamError for fields that are absent or impossible; ShapeError for bottoms that do not belong
-    together.
+    together; DataError for an object's label outside the classes.
     Source: zhaoweicai/mscnn, src/caffe/layers/detection_loss_layer.cpp.
     """
 
@@ -154,6 +155,7 @@ class DetectionLossLayer(LossLayer, RandomLayer):
         chosen = self._background(x, labels, truth[:, -1])
         objects = labels != 0
         fine = np.ones_like(objects) if self.ignored is None else labels != self.ignored
+        self._check_labels(labels[objects & fine])
         weights = self._weights(objects, chosen, truth[:, -1])
         slopes = np.zeros_like(x)
         class_loss = self._class_loss(x[:, :classes], labels, (objects | chosen) & fine, weights, slopes)
@@ -199,6 +201,17 @@ class DetectionLossLayer(LossLayer, RandomLayer):
             weights[objects] *= share * number / total
             weights[~objects] *= (1 - share) * number / rest if rest else 1
         return np.asarray(weights)
+
+    def _check_labels(self, labels: HostArray) -> None:
+        """Raise DataError for the label of an object outside the classes."""
+        classes = self.param.detection_loss_param.cls_num
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if wrong.size:
+            raise self.error(
+                f"bottom 1 has the label {wrong[0]}, outside 0..{classes - 1}",
+                kind=DataError,
+                fix="mend the label, raise cls_num, or name it as loss_param { ignore_label: ... }",
+            )
 
     @staticmethod
     def _class_loss(
