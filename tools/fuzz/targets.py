@@ -100,6 +100,7 @@ I0210 13:39:23.350000 25210 sgd_solver.cpp:105] Iteration 0, lr = 0.01
 I0210 13:39:32.250000 25210 solver.cpp:218] Iteration 100 (11.2 iter/s, 8.9s/100 iters), loss = 0.2
 I0210 13:40:24.250000 25210 solver.cpp:315] Optimization Done.
 """
+INDEX = b'{"metadata": {}, "weight_map": {"wte.weight": "x.safetensors", "h.0.attn.c_proj.weight": "x.safetensors"}}'
 GPU = {
     "name": "mine",
     "memory": 1 << 34,
@@ -148,9 +149,10 @@ def _use_weights(path: Path) -> None:
                 float(blob.data.sum())
 
 
-def _gpt2_arrays() -> dict[str, np.ndarray]:
-    """Two of GPT-2's arrays, by their public names."""
-    return {"wte.weight": RNG.random((5, 4), np.float32), "h.0.attn.c_proj.weight": RNG.random((4, 4), np.float32)}
+def _safetensors(path: Path) -> None:
+    """Write two of GPT-2's arrays, by their public names."""
+    sizes = {"wte.weight": (5, 4), "h.0.attn.c_proj.weight": (4, 4)}
+    write_safetensors(path, {name: RNG.random(size, np.float32) for name, size in sizes.items()})
 
 
 def _hdf5_weights(path: Path) -> None:
@@ -290,14 +292,14 @@ TARGETS: dict[str, Target] = {
         (change_bytes, change_message(NetParameter)),
     ),
     "safetensors": Target(
-        lambda: [_written(lambda p: write_safetensors(p, _gpt2_arrays()), "x.safetensors")],
+        lambda: [_written(_safetensors, "x.safetensors")],
         lambda f: _use_weights(f / "x.safetensors"),
         (change_bytes,),
     ),
     "safetensors index": Target(
-        _one("x.safetensors.index.json", '{"metadata": {}, "weight_map": {"wte.weight": "x.safetensors"}}'),
+        lambda: [{"x.safetensors.index.json": INDEX} | _written(_safetensors, "x.safetensors")],
         lambda f: _use_weights(f / "x.safetensors.index.json"),
-        TEXT,
+        (change_bytes,),
     ),
     "weights hdf5": Target(
         lambda: [_written(_hdf5_weights, "x.h5")], lambda f: _use_weights(f / "x.h5"), (change_bytes, change_hdf5)
