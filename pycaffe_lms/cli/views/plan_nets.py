@@ -306,9 +306,10 @@ class Nets:
             return False
 
     def _least(self, lms: LMSConfig, core: int) -> Least:
-        found = least(*_program(*self.build(lms, memory=self.capacity)))
+        found = least(*_program(*_all_managed(*self.build(lms, memory=self.capacity))))
         for _ in range(8):
-            again = least(*_program(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED)))
+            built = self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED)
+            again = least(*_program(*_all_managed(*built)))
             if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
                 break
             found = again
@@ -399,6 +400,15 @@ class Nets:
         except CaffeError as error:
             return str(error)
         return None
+
+
+def _all_managed(net: Net, tail: Tail) -> tuple[Net, Tail]:
+    """Return the net and its updates with no parameter left on the device only because there is room for it."""
+    runtime = net.runtime
+    if runtime.config.auto and not runtime.keeps_params():
+        runtime.keeps_first_params = False
+        net.rearrange()
+    return net, tail
 
 
 def _program(net: Net, tail: Tail) -> tuple[ProgramPlanner, Sequenced]:
