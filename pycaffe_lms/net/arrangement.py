@@ -166,12 +166,9 @@ class Arrangement:
     def _packed(self) -> frozenset[int]:
         """Return the buffers with a short live range in a solver's program.
 
-        These are blobs and, with a backward, their gradients and the scratch that layers save for it. There are none
-        where shapes may change within an iteration, which then goes on as another program.
+        These are blobs and, with a backward, their gradients and the scratch that layers save for it.
         """
         graph = self.run_graph
-        if graph.shapes_may_change:
-            return frozenset()
         found = {v.data for v in graph.values}
         if not self._forward_only:
             found |= {v.diff for v in graph.values}
