@@ -125,7 +125,7 @@ class SearchBudget:
     page_waste_parts: int = 2
     least_page_waste_parts: int = 8
     few_pages: int = 16
-    replan: float = 0.995
+    replan: float = 0.97
 
 
 SEARCH = SearchBudget()
