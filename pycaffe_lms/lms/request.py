@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ class PlanRequest:
         scratch: ids of buffers whose content never outlives a step.
         requested: values that layers request to rematerialize.
         first: rules to try before the others.
+        below: seconds; only a plan that takes less is wanted, if need be after its copies are reordered.
     """
 
     program: Program
@@ -32,3 +34,4 @@ class PlanRequest:
     scratch: frozenset[int] = frozenset()
     requested: RematRequests = field(default_factory=RematRequests)
     first: Rules | None = None
+    below: float = math.inf

@@ -75,6 +75,7 @@ class SearchBudget:
             that runs for a millisecond is planned at once.
         passes: eviction passes for one set of rules, with less memory each, until packing fits.
         memory_factor: factor on the memory from pass to pass.
+        late_share: share of the seconds by which copies out delay an eviction pass that surely delay its plan, too.
         copy_margin: factor on predicted copy times when memory is held for copies, since measured ones vary.
         evict_in_place: a value that the running step can overwrite may be dropped for that, and rematerialized.
         checkpoint_seconds: seconds added to the price of rematerializing a checkpoint: more than any step takes.
@@ -82,6 +83,8 @@ class SearchBudget:
             large values may displace gradients, which is priced (`remat/cost.py`); 0: never.
         dwarf_factor: a value is not rematerialized if a large one of so many times its bytes is needed for that.
         reorder_work: tasks whose times are computed before the reordering of copies ends; 0: none is reordered.
+        reorder_gain: a plan is not searched for where another one takes less than this share of its time: reordering
+            copies saves no more.
         piece: bytes: copies are cut at multiples of it, since each piece costs the latency of a copy; 1 << 62: never.
         packing_tries: tries of one order of lifetimes; what found no place goes first in the next.
         extension_shares: shares of a wanted extension of a lifetime that are tried.
@@ -106,12 +109,14 @@ class SearchBudget:
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95
+    late_share: float = 0.8
     copy_margin: float = 1.1
     evict_in_place: bool = True
     checkpoint_seconds: float = 1.0
     large_parts: int = 12
     dwarf_factor: int = 8
     reorder_work: int = 500_000
+    reorder_gain: float = 0.85
     piece: int = 4 << 20
     packing_tries: int = 5
     extension_shares: tuple[float, ...] = (1.0, 0.6, 0.3, 0.0)

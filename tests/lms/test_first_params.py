@@ -60,9 +60,9 @@ def test_the_first_stay_and_no_bit_changes(seed):
 def test_all_are_managed_where_there_is_no_plan_beside_the_first(monkeypatch):
     real = optimise._fastest
 
-    def fastest(problem, rules):
+    def fastest(problem, rules, below):
         managed = {b.name for b in problem.buffers.values()}
-        return real(problem, rules) if "ip0.param0.data" in managed else None
+        return real(problem, rules, below) if "ip0.param0.data" in managed else None
 
     monkeypatch.setattr(optimise, "_fastest", fastest)
     solver = _solver(BUDGET)

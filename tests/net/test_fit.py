@@ -13,9 +13,9 @@ WITH, WITHOUT, PARTS = ("with", False), ("without", False), ("with", True)
 
 
 class Runtime(SimpleNamespace):
-    def __init__(self, nets, idle):
+    def __init__(self, nets, idle, auto):
         super().__init__(idle=idle, plan_cache=None, device=SimpleNamespace(is_host=False))
-        self.asked, self.keeps_first_params = SimpleNamespace(enabled=True, auto=False), True
+        self.asked, self.keeps_first_params = SimpleNamespace(enabled=True, auto=auto), True
         self.nets = [lambda net=net: net for net in nets]
 
     def set_idle(self, on):
@@ -28,14 +28,17 @@ class Runtime(SimpleNamespace):
         assert not on
 
 
-def net(ran=False, forward_only=False, chooses=False):
-    splitting = SimpleNamespace(chooses=chooses)
-    return SimpleNamespace(ran=ran, forward_only=forward_only, splitting=splitting, rearrange=lambda: None)
+def net(ran=False, forward_only=False, chooses=False, plans=()):
+    splitting, memory = SimpleNamespace(chooses=chooses), SimpleNamespace(plans=lambda: dict.fromkeys(plans))
+    return SimpleNamespace(
+        ran=ran, forward_only=forward_only, splitting=splitting, rearrange=lambda: None, memory=memory
+    )
 
 
-def tried(nets, idle=False, fitting=None):
-    """What was tried, what came of it, and the runtime's mode afterwards. fitting: what fits; None: nothing."""
-    runtime, seen = Runtime(nets, idle), []
+def tried(nets, idle=False, fitting=None, auto=False, may_fit=True):
+    """What was tried, what came of it, and the runtime's mode afterwards. fitting: what fits; None: nothing. may_fit:
+    without Large Model Support, before it is tried."""
+    runtime, seen = Runtime(nets, idle, auto), []
 
     def planned(more_parts):
         seen.append(("without" if runtime.idle else "with", more_parts))
@@ -44,7 +47,7 @@ def tried(nets, idle=False, fitting=None):
         return "a plan"
 
     try:
-        [result] = fit(runtime, [SimpleNamespace(planned=planned)])
+        [result] = fit(runtime, [SimpleNamespace(planned=planned, may_fit_whole=lambda: may_fit, seconds=None)])
     except OutOfDeviceMemory as error:
         result = str(error)
     return seen, result, runtime.idle
@@ -73,3 +76,11 @@ def test_where_nothing_fits_the_refusal_under_lms_is_told(nets, idle, order):
     """Nets whose values a backward needs keep their memory; all others are under Large Model Support again."""
     last = [t for t in order if t != WITHOUT] or [WITHOUT]
     assert tried(nets, idle) == (order, str(last[-1]), order == [WITHOUT])
+
+
+def test_automatic_mode_that_manages_parameters_tries_first_whether_all_fits():
+    assert tried([net()], fitting=WITHOUT, auto=True) == ([WITHOUT], "a plan", True)
+    assert tried([net()], fitting=WITH, auto=True) == ([WITHOUT, WITH], "a plan", False)
+    assert tried([net()], fitting=WITH, auto=True, may_fit=False) == ([WITH], "a plan", False)
+    assert tried([net(plans=["train"])], fitting=WITH, auto=True) == ([WITH], "a plan", False)  # tried already
+    assert tried([net(ran=True)], fitting=WITH, auto=True) == ([WITH], "a plan", False)  # it has values to keep

@@ -41,6 +41,7 @@ from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig, parse_size  # noqa: E402
 from pycaffe_lms.lms.cost.machine import Costs, find_machine  # noqa: E402
 from pycaffe_lms.lms.planner.choose import choose_plan  # noqa: E402
+from pycaffe_lms.lms.planner.optimise import NotFaster  # noqa: E402
 from pycaffe_lms.lms.rules import SEARCH, Rules, SearchBudget  # noqa: E402
 from pycaffe_lms.lms.runtime import runtime as runtimes  # noqa: E402
 from pycaffe_lms.solvers.rules import RULES  # noqa: E402
@@ -94,6 +95,8 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
         "passes": (3,),
         "memory_factor": (0.9,),
+        "late_share": (0.0, 1.0),
+        "reorder_gain": (0.5,),
         "copy_margin": (1.0,),
         "ahead_tries": (1,),
         "split_slow": (math.inf, 1.0),
@@ -174,9 +177,10 @@ def seconds_of(cases: list[tuple], search: SearchBudget) -> float:
     alone = sum(costs.steps)
     if plan.seconds <= search.split_slow * alone:
         return plan.seconds
+    request, *more = cases[-1]
     try:
-        return min(plan.seconds, choose_plan(*cases[-1], search).seconds)
-    except OutOfDeviceMemory:
+        return min(plan.seconds, choose_plan(replace(request, below=plan.seconds), *more, search).seconds)
+    except (OutOfDeviceMemory, NotFaster):
         return plan.seconds
 
 

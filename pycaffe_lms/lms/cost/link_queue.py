@@ -18,6 +18,7 @@ class LinkQueue:
         self._out_free = 0.0
         self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come, in order
         self._wanted: list[float] = []  # their times
+        self._seconds: list[float] = []  # and their seconds
         self._busy: list[float] = [0.0]  # seconds of the first k of them
         self.late = 0.0  # seconds by which booked copies out have delayed steps
 
@@ -50,15 +51,16 @@ class LinkQueue:
         at = bisect_right(self._back, (wanted, back))
         self._back.insert(at, (wanted, back))
         self._wanted.insert(at, wanted)
+        self._seconds.insert(at, back)
         self._add_up(at)
 
     def arrived(self, wanted: float, back: float) -> None:
         """Remove the copy in of a value that is back on the device."""
         at = bisect_right(self._back, (wanted, back)) - 1
         if at >= 0:
-            del self._back[at], self._wanted[at]
+            del self._back[at], self._wanted[at], self._seconds[at]
             self._add_up(at)
 
     def _add_up(self, at: int) -> None:
         """Count the seconds again from copy `at` on."""
-        self._busy[at:] = accumulate((seconds for _, seconds in self._back[at:]), initial=self._busy[at])
+        self._busy[at:] = accumulate(self._seconds[at:], initial=self._busy[at])

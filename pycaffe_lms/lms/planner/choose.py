@@ -39,6 +39,7 @@ def choose_plan(
 
     Raises:
         OutOfDeviceMemory: the program cannot fit.
+        NotFaster: it fits, but not in less than `request.below` seconds.
         CannotRemat: a requested rematerialization would make another value.
     """
     program, requested = request.program, request.requested
@@ -87,4 +88,5 @@ def _planned(
         page=page,
         search=search,
         on_demand=on_demand,
+        below=request.below,
     )

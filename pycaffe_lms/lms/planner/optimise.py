@@ -11,8 +11,10 @@ time that a better plan could still save: a net whose runs take a millisecond is
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ...errors import OutOfDeviceMemory, human_bytes
 from ..cost.machine import Costs
@@ -33,6 +35,10 @@ from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
 STAYS = "nothing is copied or rematerialized"  # `Plan.rules` of a plan without evictions
 
 
+class NotFaster(Exception):
+    """Signal that a program may fit, but not run as fast as is asked for."""
+
+
 def optimise(
     program: Program,
     buffers: Mapping[int, Buffer],
@@ -47,6 +53,7 @@ def optimise(
     page: int | None = None,
     search: SearchBudget = SEARCH,
     on_demand: bool = True,
+    below: float = math.inf,
 ) -> Plan:
     """Return the plan with the least predicted time.
 
@@ -63,9 +70,11 @@ def optimise(
         search: the numbers by which plans are searched for.
         on_demand: where no set of rules gives a plan, in pages or in a contiguous arena, copy when a step needs a
             value; else refuse.
+        below: only a plan that takes less seconds is wanted.
 
     Raises:
         OutOfDeviceMemory: no set of rules gives a plan, and prefetch on demand does not fit or is not wanted.
+        NotFaster: no set of rules gives a plan that takes less than `below` seconds.
     """
     constraints = constraints or Constraints()
     can = RematCandidates(program, remats, scratch, constraints.again)
@@ -85,11 +94,13 @@ def optimise(
             CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
             RematCost(can, buffers, sizes, costs, search),
         )
-        best = _fastest(problem, rules)
+        best = _fastest(problem, rules, below)
         if best is not None:
             if best.rematerialized and not can.same:  # else `choose.py` checks them against the original program
                 verify_remat(program, Ordered(best.program, best.order), remats, scratch)
             return best
+        if below < math.inf:
+            raise NotFaster
     if not on_demand:
         raise OutOfDeviceMemory(
             f"no plan of program {program.name} was found for {human_bytes(limit or 0)} of managed buffers",
@@ -104,25 +115,23 @@ def optimise(
     return timed(last, costs)
 
 
-def _fastest(problem: _Problem, rules: Sequence[Rules]) -> Plan | None:
-    """Return the plan with the least predicted time that a set of rules gives; None if none gives one."""
+def _fastest(problem: _Problem, rules: Sequence[Rules], below: float) -> Plan | None:
+    """Return the plan with the least predicted time that a set of rules gives; None if none gives one below `below`."""
     search = problem.search
     alone, steps = sum(problem.costs.steps), len(problem.program.steps)
     best: Plan | None = None
     followed = 0  # steps, over all passes
+    most = below / search.reorder_gain  # seconds of a plan whose copies are not reordered yet
     for which in dict.fromkeys(rules):
-        if best is not None and (
-            not which.remats
-            or followed * steps >= search.work
-            or followed >= search.steps_per_second * (best.seconds - alone)
-        ):
+        enough = min(search.work / steps, search.steps_per_second * (min(below, most) - alone))
+        if most < math.inf and (not which.remats or followed >= enough):
             break
         if best is not None and best.rules == STAYS and which.memory_share == 1.0:
             continue  # it would give the same plan
-        plan, passes = _with_rules(problem, which, math.inf if best is None else best.seconds)
+        plan, passes = _with_rules(problem, which, min(below, most))
         followed += passes * steps
-        if plan is not None and (best is None or plan.seconds < best.seconds):
-            best = plan
+        if plan is not None and plan.seconds < most:
+            best, most = plan, plan.seconds
     return best
 
 
@@ -235,22 +244,18 @@ def _wishes(
 ) -> list[Stretch]:
     """Return lifetimes with time for copies: memory is held until a copy out is done, and from when the link must start
     a copy in so that it is done before its use. seconds: of each step. margin: factor on the seconds of copies."""
-    begin, machine = [0.0], costs.machine
-    for t in seconds:
-        begin.append(begin[-1] + t)
+    begin, machine = list(accumulate(seconds, initial=0.0)), costs.machine
     starts, ends = [r.first for r in ranges], [r.last for r in ranges]
     free = 0.0
     for written, _, i in sorted((r.final, r.last, i) for i, r in enumerate(ranges) if r.saved):
         free = max(free, begin[written + 1]) + margin * machine.copy_seconds(buffers[ranges[i].buffer].copied, True)
-        while ends[i] + 1 < len(seconds) and begin[ends[i] + 1] < free:
-            ends[i] += 1
+        ends[i] = max(ends[i], min(bisect_left(begin, free), len(seconds)) - 1)
     deadline = begin[-1]
     for first, i in sorted(((r.first, i) for i, r in enumerate(ranges) if r.fetched), reverse=True):
         deadline = min(deadline, begin[first])
         deadline -= margin * machine.copy_seconds(buffers[ranges[i].buffer].copied, False)
         least = ranges[i].earliest if ahead is None else max(ranges[i].earliest, first - ahead)
-        while starts[i] > least and begin[starts[i]] > deadline:
-            starts[i] -= 1
+        starts[i] = min(starts[i], max(least, bisect_right(begin, deadline) - 1))
     return [
         Stretch(Lifetime(r.first, r.last, buffers[r.buffer].nbytes), s, e)
         for r, s, e in zip(ranges, starts, ends, strict=True)

@@ -1,9 +1,10 @@
 """Makes nets fit their device: `fit` tries one arrangement of them after the other, until all that must run fits.
 
-The candidates, in order: under Large Model Support or without it, as the nets are now; the other of the two; where
-automatic mode leaves parameters on the device and no set of rules gives a plan beside them, the faster one of copies on
-demand and managed parameters (where it leaves only the first ones, all managed); under Large Model Support with layers
-in more micro-batches or blocks of outputs, if the user lets a net choose their numbers.
+The candidates, in order: where automatic mode manages parameters, without Large Model Support, since what fits whole
+needs no copies; under it or without it, as the nets are now; the other of the two; where automatic mode leaves
+parameters on the device and no set of rules gives a plan beside them, the faster one of copies on demand and managed
+parameters (where it leaves only the first ones, all managed); under Large Model Support with layers in more
+micro-batches or blocks of outputs, if the user lets a net choose their numbers.
 Without Large Model Support buffers with short live ranges share memory and nothing is copied, so what fits without it
 fits with any of its settings, to the same bits.
 
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OutOfDeviceMemory, PlanError, Where
 from ...lms.layout.inplace_reuse import step_needs
-from ...lms.planner.lookahead import refuse_impossible
+from ...lms.layout.packing import Lifetime, max_live_bytes
+from ...lms.planner.lookahead import live_ranges, refuse_impossible
 from ...lms.program import Buffer, Program
 from ...lms.runtime.runtime import Runtime
 from ..program.programs import AnyStep, HostedStep, SplitBackward
@@ -95,8 +97,11 @@ def _candidates(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need]) ->
     """Yield the candidates in the order in which they are tried."""
     kept, idle, params, first = _keep_values(nets), runtime.idle, runtime.keeps_params(), runtime.keeps_first_params
     may_manage = not kept and (params or (first and runtime.asked.auto))
+    whole_first = runtime.asked.auto and not (idle or kept or params) and _may_fit_whole(nets, needs)
+    if whole_first:
+        yield Candidate(True, params, first)
     yield Candidate(idle, params, first, on_demand=not may_manage)
-    if not kept:
+    if not (kept or whole_first):
         yield Candidate(not idle, params, first, on_demand=not may_manage)
     if may_manage and params:
         yield from sorted(
@@ -107,6 +112,11 @@ def _candidates(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need]) ->
         yield Candidate(False, False, False)
     if not (kept and idle) and any(net.splitting.chooses for net in nets):
         yield Candidate(False, params, first and not may_manage, more_parts=True)
+
+
+def _may_fit_whole(nets: Sequence[Net], needs: Sequence[Need]) -> bool:
+    """Return whether it is worth trying the needs without Large Model Support: not if nets have plans, by a try."""
+    return not any(net.memory.plans() for net in nets) and all(need.may_fit_whole() for need in needs)
 
 
 def _seconds(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need], candidate: Candidate) -> float:
@@ -181,6 +191,21 @@ class Need:
         log_parts(net.splitting, net.arrangement, logged)
         return made
 
+    def may_fit_whole(self) -> bool:
+        """Return False if the net is sure not to fit without Large Model Support, without trying it.
+
+        Reuse in place saves at most half of the bytes that live at once.
+        """
+        program, buffers = _as_program(self._steps()), self.net.memory.store.managed()
+        lives = [Lifetime(r.first, r.last, buffers[r.buffer].nbytes) for r in live_ranges(program, buffers, ())]
+        return max_live_bytes(lives) / 2 <= self.net.runtime.limit()
+
+    def _steps(self) -> list[AnyStep]:
+        """Return all steps that must fit."""
+        split = SplitBackward.NONE if self.by_hand else self.net.arrangement.split_backward
+        passes = self.net.arrangement.all_steps(fused=not self.by_hand, split_backward=split)
+        return [*passes, *(self.updates() if self.updates is not None else ())]
+
     def _widen(self, error: OutOfDeviceMemory) -> bool:
         """Split layers into more parts until every step fits by itself. Returns whether anything could be split."""
         net = self.net
@@ -188,11 +213,8 @@ class Need:
             return False  # the error is not the planner's (the device is in use elsewhere), or the user fixed all parts
         helped = False
         while True:
-            split = SplitBackward.NONE if self.by_hand else net.arrangement.split_backward
-            passes = net.arrangement.all_steps(fused=not self.by_hand, split_backward=split)
-            steps: list[AnyStep] = [*passes, *(self.updates() if self.updates is not None else ())]
-            managed, limit = net.memory.store.managed(), net.runtime.limit()
-            need = step_needs(Program("all", tuple(s.step for s in steps), frozenset()), managed)
+            steps, managed, limit = self._steps(), net.memory.store.managed(), net.runtime.limit()
+            need = step_needs(_as_program(steps), managed)
             if helped and max(need) <= limit:
                 return True
             if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
@@ -257,5 +279,9 @@ def refuse_chosen_parts(splitting: Splitting, arrangement: Arrangement, plans: P
 
 def _refuse_whole_layers(arrangement: Arrangement, managed: Mapping[int, Buffer], limit: int) -> None:
     """Raise OutOfDeviceMemory if any layer's forward or backward does not fit, also those of later programs."""
-    steps = tuple(s.step for s in arrangement.all_steps(fused=False))
-    refuse_impossible(Program("passes", steps, frozenset()), managed, limit)
+    refuse_impossible(_as_program(arrangement.all_steps(fused=False)), managed, limit)
+
+
+def _as_program(steps: Sequence[AnyStep]) -> Program:
+    """Return a program of these steps, no value of which outlives it."""
+    return Program("all", tuple(s.step for s in steps), frozenset())

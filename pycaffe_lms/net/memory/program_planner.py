@@ -7,6 +7,7 @@ the tops' gradients are then read twice. `ProgramPlanner.planned` tries the form
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from ...errors import OutOfDeviceMemory
 from ...lms.cost.machine import Costs
 from ...lms.cost.timing import time_plan
 from ...lms.plan.plan import Plan, seconds_of
+from ...lms.planner.optimise import NotFaster
 from ...lms.program import Buffer
 from ...lms.remat.candidates import RematCandidates
 from ...lms.remat.requested import CannotRemat, remat_order
@@ -61,7 +63,9 @@ class ProgramPlanner:
         refused: OutOfDeviceMemory | None = None
         for form in self._forms(sequenced):
             try:
-                tried.append(self._planned(form))
+                tried.append(self._planned(form, min((seconds_of(one.plan) for one in tried), default=math.inf)))
+            except NotFaster:
+                continue
             except OutOfDeviceMemory as error:
                 refused = error
                 continue
@@ -90,8 +94,8 @@ class ProgramPlanner:
             return False
         return form.plan.seconds > self.runtime.search.split_slow * sum(form.request.costs.steps)
 
-    def _planned(self, sequenced: Sequenced) -> PlannedForm:
-        """Plan one form of a program.
+    def _planned(self, sequenced: Sequenced, below: float) -> PlannedForm:
+        """Plan one form of a program. Raises NotFaster where its plan takes no less than `below` seconds.
 
         In a program by hand without LMS, packed buffers get memory of their own, because all values survive.
         """
@@ -101,7 +105,7 @@ class ProgramPlanner:
         if not active:
             return PlannedForm(sequenced, self.runtime.pack(sequenced.program, buffers))
         request = self.request_of(sequenced)
-        return PlannedForm(sequenced, self._plan(sequenced, request), request)
+        return PlannedForm(sequenced, self._plan(sequenced, replace(request, below=below)), request)
 
     def replanned(self, sequenced: Sequenced, old: Plan, ran: Sequenced) -> tuple[Sequenced, Plan, float]:
         """Plan a program again with the step times known now, in the form that ran.

@@ -1,5 +1,7 @@
 """Compile CPU kernels: by Numba at their first call for a data type, then kept on disk.
 
+Numba itself is imported at the first call of a kernel: that takes longer than half of the other imports together.
+
 - `kernel` keeps IEEE arithmetic.
 - `products` keeps the order of sums, but may round a product and the sum it goes into once, where the CPU can.
 - `sums` also adds a sum's terms in another order (several at a time), which is fixed when the kernel is compiled. Use
@@ -15,10 +17,46 @@ Rules for kernels:
 
 from __future__ import annotations
 
-from numba import njit
+import threading
+from collections.abc import Callable
+from functools import cached_property, partial, update_wrapper
+from typing import Any
 
 BLOCK = 2048  # elements that such loops work on at a time
+_lock = threading.RLock()
 
-kernel = njit(nogil=True, cache=True, error_model="numpy")
-products = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-sums = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+
+class Kernel:
+    """Compile a function at its first call, and call what was made of it.
+
+    function: of a module; helpers that it calls are kernels of the same module.
+    options: of `numba.njit`.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any):
+        update_wrapper(self, function)
+        self._function, self._options = function, options
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the compiled function."""
+        return self.dispatcher(*args)
+
+    @cached_property
+    def dispatcher(self) -> Callable[..., Any]:
+        """Return Numba's dispatcher of the function; its module's names mean those of their kernels from now on."""
+        from numba import njit
+
+        with _lock:
+            names = self._function.__globals__
+            for name, value in list(names.items()):
+                if isinstance(value, Kernel) and value._function.__globals__ is names:
+                    names[name] = value.__dict__.setdefault("dispatcher", value._made(njit))
+            return self.__dict__.setdefault("dispatcher", self._made(njit))
+
+    def _made(self, njit: Any) -> Any:
+        return njit(nogil=True, cache=True, error_model="numpy", **self._options)(self._function)
+
+
+kernel = partial(Kernel)
+products = partial(Kernel, fastmath={"contract"})
+sums = partial(Kernel, fastmath={"reassoc", "nsz", "contract"})

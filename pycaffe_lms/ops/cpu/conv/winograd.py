@@ -18,7 +18,6 @@ from ....arrays import HostArray
 from ...geometry import Ints
 from ...winograd_plan import WinogradPlan
 from .blas import spread
-from .winograd_tiles import restore, transform
 
 
 def forward(plan: WinogradPlan, x: HostArray, w: HostArray, y: HostArray, work: HostArray) -> None:
@@ -46,6 +45,8 @@ def _convolve(
     work: HostArray,
 ) -> None:
     """Convolve chunk by chunk; source, target: (array, channels of a group, spatial size)."""
+    from .winograd_tiles import restore, transform  # imports Numba, which only calls need
+
     (x, a, x_spatial), (y, b, y_spatial) = source, target
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(y_spatial)
     for group in range(g.group):
@@ -62,6 +63,8 @@ def backward_filter(
     plan: WinogradPlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray, accumulate: bool
 ) -> None:
     """Write to dw, or add if `accumulate`, the gradient of the weights."""
+    from .winograd_tiles import restore, transform  # imports Numba, which only calls need
+
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(plan.geometry.out_spatial)
     a, b = g.group_channels, g.group_outputs
     for group in range(g.group):
