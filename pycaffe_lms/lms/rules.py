@@ -75,7 +75,6 @@ class SearchBudget:
             that runs for a millisecond is planned at once.
         passes: eviction passes for one set of rules, with less memory each, until packing fits.
         memory_factor: factor on the memory from pass to pass.
-        late_share: share of the seconds by which copies out delay an eviction pass that surely delay its plan, too.
         copy_margin: factor on predicted copy times when memory is held for copies, since measured ones vary.
         evict_in_place: a value that the running step can overwrite may be dropped for that, and rematerialized.
         checkpoint_seconds: seconds added to the price of rematerializing a checkpoint: more than any step takes.
@@ -109,7 +108,6 @@ class SearchBudget:
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95
-    late_share: float = 0.8
     copy_margin: float = 1.1
     evict_in_place: bool = True
     checkpoint_seconds: float = 1.0

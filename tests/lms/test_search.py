@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -198,19 +197,16 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
 
 
 def test_a_pass_ends_where_it_cannot_be_as_fast_as_asked_for():
-    """Neither with rematerialization, nor with the waiting for copies out that its plan will have."""
     stage = Stage(3, 512 << 20)
     rules = Rules(copies=False, checkpoint_density=2.75)
 
-    def passed(late_share, below=math.inf):
+    def run(*below):
         args = stage.program, stage.buffers, int(3.4 * (512 << 20)), stage.costs, stage.can, rules, Constraints()
-        one = EvictionPass(*args, search=replace(SEARCH, late_share=late_share))
-        return one.run(below), one.links.late
+        return EvictionPass(*args).run(*below)
 
-    found, late = passed(0.0)
+    found = run()
     taken = sum(stage.costs.again[s] if again else stage.costs.steps[s] for s, again in found.order)
-    assert taken > sum(stage.costs.steps) and late > 0
-    for share in (0.0, 0.5):
-        assert passed(share, 1.001 * (taken + share * late))[0].order == found.order
-        with pytest.raises(DoesNotFit):
-            passed(share, 0.999 * (taken + share * late))
+    assert taken > sum(stage.costs.steps)
+    assert run(1.001 * taken).order == found.order
+    with pytest.raises(DoesNotFit):
+        run(0.999 * taken)

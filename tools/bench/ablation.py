@@ -95,7 +95,6 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
         "passes": (3,),
         "memory_factor": (0.9,),
-        "late_share": (0.0, 1.0),
         "reorder_gain": (0.5,),
         "copy_margin": (1.0,),
         "ahead_tries": (1,),

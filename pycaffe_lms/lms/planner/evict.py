@@ -199,8 +199,7 @@ class EvictionPass:
         """Follow all steps and return the decisions.
 
         Raises:
-            DoesNotFit: also where the steps, with rematerialization and waiting for copies out, take more than `below`
-                seconds.
+            DoesNotFit: also where the steps, rematerialization included, take more than `below` seconds.
         """
         self.most_extra = below * (1 + 1e-9) - self.times[self.n]
         for s, step in enumerate(self.program.steps):
@@ -331,7 +330,8 @@ class EvictionPass:
             todo.pop()
             self.needed_soon = {*reads, *(b for t in todo for b in self.can.reads[t])}
             self.extra += self.costs.again[r]
-            self._refuse_slow()
+            if self.extra > self.most_extra:
+                raise DoesNotFit
             self._rematerialize(r, s, pinned)
             self.needed_soon = set()
 
@@ -512,16 +512,10 @@ class EvictionPass:
         if way == _ON_HOST:
             out = None if x.clean else x.seconds_out
             self.links.book(out, x.seconds_in, x.made, now, self.times[min(wanted, self.n)])
-            self._refuse_slow()
             x.clean = True
         else:
             self._drop(b, wanted)
         self._take_off(b, way)
-
-    def _refuse_slow(self) -> None:
-        """Raise DoesNotFit if rematerialization and copies so far take too long."""
-        if self.extra + self.search.late_share * self.links.late > self.most_extra:
-            raise DoesNotFit
 
     def _drop(self, b: int, wanted: int) -> None:
         """Drop the value of `b`, to be rematerialized before step `wanted`, and join its step to dropped neighbours."""

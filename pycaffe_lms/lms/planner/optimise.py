@@ -224,8 +224,10 @@ def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
             return within
         lives, packing = within
     for g, life in zip(groups, lives, strict=True):
-        ranges[g[0]] = replace(ranges[g[0]], issue=life.start)
-        ranges[g[-1]] = replace(ranges[g[-1]], until=life.end)
+        if ranges[g[0]].issue != life.start:
+            ranges[g[0]] = replace(ranges[g[0]], issue=life.start)
+        if ranges[g[-1]].until != life.end:
+            ranges[g[-1]] = replace(ranges[g[-1]], until=life.end)
     return finish(result.program, buffers, ranges, spread(packing, groups, len(ranges)), result.order)
 
 
