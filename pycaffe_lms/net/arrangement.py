@@ -19,7 +19,7 @@ from ..layers.base import Lives, Runs
 from ..layers.sizes import check_scratch
 from ..lms.program import Buffer, BufferKind, Step, kind_of
 from ..lms.runtime.runtime import Runtime
-from ..ops import ops_of
+from ..ops import NotBuilt, ops_of
 from .build.gradients import shown_gradients
 from .build.graph import Graph, Node, Param, Value
 from .memory.choice import MemoryChoice, choose_memory
@@ -138,7 +138,7 @@ class Arrangement:
 
     def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
         """Let layers declare their scratch for the current shapes."""
-        ops = ops_of(self._device)
+        ops, complete = ops_of(self._device), True
         for node in nodes:
             node.layer.scratches.clear()
             shapes = [graph.values[b].shape for b in node.bottoms]
@@ -150,9 +150,13 @@ class Arrangement:
                 check_scratch(node.layer)
                 request_copies(graph, node)
                 param_order.request_copies(graph, node)
+            except NotBuilt:
+                complete = False  # the others are asked all the same
             except CaffeError as error:
                 error.at(file=self._file, line=node.line, layer=node.name)
                 raise
+        if not complete:
+            raise NotBuilt
 
     def _kept_values(self) -> set[str]:
         """Return the names of values of `run_graph` that belong to blobs whose values are kept."""

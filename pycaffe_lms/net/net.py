@@ -128,9 +128,8 @@ class Net(Uncopied):
         self.device_errors = DeviceErrors(self.graph, self.file, self.split_names())
         first_values = FirstValues(self.graph, self.file, self.dtype, self._random)
         first_values.check()
-        self._choose_orders()
         with self.placed(self.graph):
-            self.arrangement = self._arranged(Kept())
+            self.arrangement = ops_of(self.device).conv_ahead_plan(self._ordered)
             self.memory = self._made_memory(None)
         self.own_blobs = NetBlobs(self.graph, self.dtype, self.memory.store)
         self._first_values = first_values
@@ -193,6 +192,11 @@ class Net(Uncopied):
                 explain(self.runtime, error)
             raise
 
+    def _ordered(self) -> Arrangement:
+        """Choose orders, and return the first arrangement."""
+        self._choose_orders()
+        return self._arranged(Kept())
+
     def _choose_orders(self) -> None:
         """Choose the memory order and the type of values and parameters."""
         with self.device.active():
@@ -204,16 +208,9 @@ class Net(Uncopied):
 
     def _arranged(self, kept: Kept) -> Arrangement:
         """Return the arrangement for the current shapes. kept: blobs that stay readable."""
-        return Arrangement(
-            self.graph,
-            self.runtime,
-            self.dtype,
-            self.tuning,
-            self.splitting,
-            kept,
-            self.forward_only,
-            self.file,
-        )
+        about = self.runtime, self.dtype, self.tuning, self.splitting, kept, self.forward_only, self.file
+        found: Arrangement = ops_of(self.device).conv_ahead_plan(lambda: Arrangement(self.graph, *about))
+        return found
 
     def _made_memory(self, old: NetMemory | None) -> NetMemory:
         """Return memory for the current arrangement. old: the memory that it replaces, whose values carry over."""

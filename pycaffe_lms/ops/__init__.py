@@ -38,6 +38,10 @@ _PASS = re.compile(r"(.+?)_((?:forward|backward).*)")
 _MEMBER = re.compile(r"(.+?)_((?:forward|backward|plan).*)")
 
 
+class NotBuilt(Exception):
+    """Say, the first time that `conv_ahead_plan` asks, that a plan takes algorithms that are still to be built."""
+
+
 class Operation(SimpleNamespace):
     """The functions of one operation: `forward`, `backward` (or several of each), and `plan` where it has one."""
 

@@ -40,6 +40,7 @@ class Frontend:
     """Answers like nvidia-cudnn-frontend. `engines`: name -> bytes of workspace, the candidates for every graph in
     cuDNN's order. `broken`: names that do not build. `fuses`: whether anything may stand behind a convolution."""
 
+    __version__ = "1.99"
     cudnnGraphNotSupportedError = NotSupported
     data_type = SimpleNamespace(FLOAT="float", DOUBLE="double", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
@@ -48,7 +49,7 @@ class Frontend:
 
     def __init__(self):
         self.engines, self.broken, self.fuses, self.failure = {"eng1": 1000, "eng0": 0}, set(), True, None
-        self.graphs, self.streams, self.handles = [], [], 0
+        self.graphs, self.streams, self.handles, self.writes = [], [], 0, True
 
     def backend_version(self):
         return 91900
@@ -70,6 +71,7 @@ class Graph:
         self.frontend, self.settings = frontend, settings
         self.inputs, self.left_out, self.limit, self.runs = [], [], None, []
         self.between, self.after, self.built = [], [], []
+        self.last, self.loaded = None, None
 
     def tensor(self, **known):
         self.inputs.append(Tensor(**known))
@@ -135,16 +137,22 @@ class Graph:
         name, size = list(self.frontend.engines.items())[index]
         if name in self.frontend.broken or (self.limit is not None and size > self.limit):
             raise NotSupported(f"{name} is left out")
-        self.built.append(index)
+        self.last = index
+        if index not in self.built:
+            self.built.append(index)
 
     def serialize(self):
-        return list(self.get_plan_name_at_index(self.built[-1]).encode())
+        if not self.frontend.writes:
+            raise NotSupported("no engine can be written")
+        return list(self.get_plan_name_at_index(self.last).encode())
 
     def deserialize(self, data):
-        self.built.append(list(self.frontend.engines).index(bytes(data).decode()))
+        self.loaded = bytes(data).decode()
+        if self.loaded in self.frontend.broken or self.loaded not in self.frontend.engines:
+            raise NotSupported(f"{self.loaded} cannot be loaded")
 
     def execute_plan_at_index(self, pointers, workspace, index, handle=None):
-        assert index in self.built
+        assert index in self.built if self.loaded is None else index == 0
         self.runs.append((pointers, workspace, index))
         if self.frontend.failure:
             raise self.frontend.failure

@@ -2,7 +2,7 @@
 
 import ctypes
 import itertools
-import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,14 +12,15 @@ import pytest
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.errors import CaffeError, DeviceError
+from pycaffe_lms.formats import cache_folder as cache
 from pycaffe_lms.ops import WORKSPACE_LIMIT
 from pycaffe_lms.ops.cuda import bias_relu
 from pycaffe_lms.ops.cuda.conv import conv
 from pycaffe_lms.ops.cuda.cudnn import build, choice, convolution
 from pycaffe_lms.ops.cuda.cudnn.graph import Fused, strides
-from pycaffe_lms.ops.cuda.cudnn.store import Store, store_path
+from pycaffe_lms.ops.cuda.cudnn.store import Choice, Store, open_store
 
-from .fake_cudnn import array, geometry
+from .fake_cudnn import NotSupported, array, geometry
 
 LARGE = geometry(16, 64, 64, (28, 28), 3, pad=1)
 SMALL = geometry(2, 6, 8, (9, 7), 3)
@@ -41,6 +42,10 @@ def measured(monkeypatch):
 
 def engine(*args, **kwargs):
     return convolution.plan(LARGE, "float32", *args, directions=["forward"], **kwargs).engines["forward"]
+
+
+def folder():
+    return open_store("GPU 9/x", 91900, "1.99").folder
 
 
 def forget(monkeypatch):
@@ -83,9 +88,36 @@ def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     convolution.plan(LARGE, "float32", None)
     assert len(measured.calls) == 3
     forget(monkeypatch)
-    frontend.engines = {"other": 32, "slow": 64, "fast": 128}  # found by name, wherever it is
-    assert convolution.plan(LARGE, "float32", None).engines == plan.engines and len(measured.calls) == 3
+    frontend.graphs.clear()
+    again = convolution.plan(LARGE, "float32", None)
+    assert again.engines == plan.engines and again.workspace_bytes == plan.workspace_bytes and len(measured.calls) == 3
+    assert [graph.loaded for graph in frontend.graphs] == ["fast"] * 3 and not any(g.built for g in frontend.graphs)
+    again.backward_data(array(16), array(32), array(48), array(64, 1 << 20))
+    assert [graph.runs for graph in frontend.graphs].count([({1: 16, 2: 32, 3: 48}, 64, 0)]) == 1
+
+
+def test_an_engine_that_cannot_be_written_is_found_by_name(frontend, measured, monkeypatch):
+    frontend.engines, frontend.writes, measured.times = {"slow": 64, "fast": 128}, False, [3.0, 1.0]
+    assert engine(None) == "fast"
+    forget(monkeypatch)
+    frontend.engines = {"other": 32, "slow": 64, "fast": 128}
+    assert engine(None) == "fast" and len(measured.calls) == 1
     assert frontend.graphs[-1].built == [2], "no other engine is built"
+
+
+def test_a_refusal_is_kept(frontend, monkeypatch):
+    frontend.failure = NotSupported("no such convolution")
+    for _ in range(2):
+        with pytest.raises(convolution.CudnnUnsupported, match="no such convolution"):
+            engine(None)
+        assert len(frontend.graphs) == 1, "the second time cuDNN is not asked"
+        forget(monkeypatch)
+    frontend.failure = RuntimeError("no memory now")
+    for n in (2, 3):
+        with pytest.raises(convolution.CudnnUnsupported, match="no memory now"):
+            engine(1 << 20)
+        assert len(frontend.graphs) == n
+        forget(monkeypatch)
 
 
 def test_who_waits_is_told(caplog, tmp_path):
@@ -114,8 +146,8 @@ def test_a_choice_that_is_gone_is_made_again(frontend, measured, monkeypatch):
     frontend.broken = {"b"}
     assert engine(None) == "a"
     forget(monkeypatch)
-    frontend.engines, frontend.broken = {"a": 0, "c": 0}, set()
-    assert engine(None) == "c" and len(measured.calls) == 2
+    frontend.engines, frontend.broken = {"c": 0, "d": 0}, set()
+    assert engine(None) == "d" and len(measured.calls) == 2
 
 
 def test_choices_differ_by_all_they_depend_on(frontend, measured):
@@ -123,8 +155,7 @@ def test_choices_differ_by_all_they_depend_on(frontend, measured):
     measured.times = [2.0, 1.0]
     for g, limit in itertools.product((LARGE, last(LARGE)), (None, 1 << 20, 1 << 21)):
         convolution.plan(g, "float32", limit)
-    file = store_path("GPU 9/x", 91900)
-    assert len(measured.calls) == len(json.loads(file.read_text())["engines"]) == 18
+    assert len(measured.calls) == len([*folder().iterdir()]) == 18
 
 
 def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
@@ -145,12 +176,13 @@ def test_asking_whether_cudnn_can_measures_nothing_and_loses_nothing(frontend, m
     assert [graph.built for graph in frontend.graphs] == [[0]] * 3
     plan = conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"]).cudnn
     assert set(plan.engines.values()) == {"eng1"} and len(measured.calls) == 3
-    assert [graph.built for graph in frontend.graphs] == [[*range(choice.CANDIDATES)]] * 3
+    counts = choice.CANDIDATES, choice.TF32_GRADIENTS, choice.TF32_GRADIENTS
+    assert [graph.built for graph in frontend.graphs] == [[*range(n)] for n in counts]
     forget(monkeypatch)
     frontend.graphs.clear()
     assert conv.conv_channels_last_plan(LARGE, "float32")
     conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"])
-    assert [graph.built for graph in frontend.graphs] == [[1]] * 3, "what was kept"
+    assert [graph.loaded for graph in frontend.graphs] == ["eng1"] * 3, "what was kept, and only for what runs"
     assert conv.conv_half_plan(LARGE, "float32") and len(measured.calls) == 3
 
 
@@ -259,7 +291,7 @@ def test_a_fused_graph_must_beat_the_kernel(frontend, measured, monkeypatch):
         calls = len(measured.calls)
         forget(monkeypatch)
         assert engine_of_fused(times) == name and len(measured.calls) == calls, "kept in the file"
-        store_path("GPU 9/x", 91900).unlink()
+        shutil.rmtree(folder())
     assert measured.calls[-1][1] == [(16 * 64 * 784, FLOAT), (64 * 64 * 9, FLOAT), (64, FLOAT)]
 
 
@@ -271,43 +303,59 @@ def engine_of_fused(times):
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
+ONE = Choice("eng 1", 99, bytes(range(256)) + b"\n\n")
+
+
 def test_store_keeps_what_others_wrote(tmp_path):
-    path = tmp_path / "deep" / "file.json"
-    one, other = Store(path), Store(path)
-    one.put("x", "1")
-    other.put("y", "2")
-    one.put("x", "3")
-    again = Store(path)
-    assert (again.get("x"), again.get("y"), again.get("z")) == ("3", "2", None)
-    assert [p.name for p in path.parent.iterdir()] == ["file.json"], "no temporary file stays"
+    one, other = Store(tmp_path), Store(tmp_path)
+    one.put("x", ONE)
+    other.put("y", Choice("separate"))
+    one.put("x", replace(ONE, name="3"))
+    again = Store(tmp_path)
+    assert (again.get("x"), again.get("y"), again.get("z")) == (replace(ONE, name="3"), Choice("separate"), None)
+    again.forget("x")
+    assert Store(tmp_path).get("x") is None and len([*tmp_path.iterdir()]) == 1, "no temporary file stays"
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "3", '{"format": 9, "engines": {"x": "1"}}', '{"format": 1}', "\xff", "[" * 100_000]
-)
-def test_damaged_stores_are_made_anew(tmp_path, content):
-    path = tmp_path / "file.json"
-    path.write_bytes(content.encode("latin-1"))
-    store = Store(path)
-    assert store.get("x") is None
-    store.put("x", "1")
-    assert Store(path).get("x") == "1"
+@pytest.mark.parametrize("cut", [0, 1, 64, 66, 200, -1])
+def test_damaged_stores_are_made_anew(tmp_path, cut, caplog):
+    Store(tmp_path).put("x", ONE)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:cut])
+    store = Store(tmp_path)
+    assert store.get("x") is None and f"{path} is damaged" in caplog.text
+    store.put("x", ONE)
+    assert Store(tmp_path).get("x") == ONE
 
 
-def test_a_store_that_cannot_be_written_still_remembers(tmp_path):
+def test_a_store_that_cannot_be_written_still_remembers(tmp_path, caplog):
+    store = Store(tmp_path / "absent")
+    for key in "xy":
+        store.put(key, ONE)
+    assert store.get("x") == ONE and caplog.text.count("not kept for later runs") == 1
+
+
+def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("not a folder")
-    store = Store(tmp_path / "file" / "store.json")
-    store.put("x", "1")
-    assert store.get("x") == "1" and (tmp_path / "file").read_text() == "not a folder"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cache, "_chosen", None)
+    monkeypatch.setattr(cache, "_temporary", None)
+    store = open_store("x", 1, "1.18")
+    assert store.folder.is_dir() and not store.folder.is_relative_to(tmp_path)
+    assert "-cache DIR names a folder" in caplog.text
+    store.put("x", ONE)
+    cache._temporary.cleanup()
+    assert not store.folder.exists()
 
 
 def test_where_the_store_lies(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert store_path("NVIDIA H200 (a/b)", 91900) == tmp_path / "pycaffe_lms" / "cudnn-nvidia-h200-a-b-91900.json"
+    name = "nvidia-h200-a-b-91900-1-18-0"
+    assert open_store("NVIDIA H200 (a/b)", 91900, "1.18.0").folder == tmp_path / "pycaffe_lms/engines" / name
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for unusable in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unusable)
-        assert store_path("x", 1) == tmp_path / "home" / ".cache" / "pycaffe_lms" / "cudnn-x-1.json"
+        assert open_store("x", 1, "2").folder == tmp_path / "home/.cache/pycaffe_lms/engines/x-1-2"
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

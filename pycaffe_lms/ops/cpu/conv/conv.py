@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -31,6 +31,7 @@ from . import winograd
 from .blas import piece, pieces_of, spread
 
 __all__ = [
+    "conv_ahead_plan",
     "conv_add_backward_data",
     "conv_add_backward_data_plan",
     "conv_add_bias",
@@ -45,6 +46,7 @@ __all__ = [
     "conv_plan",
 ]
 
+_Answer = TypeVar("_Answer")
 _Plan = ColumnPlan | WinogradPlan | OneDnnPlan
 _CHUNK_BYTES = 12 << 20  # larger chunks make no product faster, and do not fit into the caches
 _WIDE = 512  # positions per image from which one product per image is as fast as one over several images
@@ -60,6 +62,14 @@ def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
 def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Return whether this device convolves bfloat16 arrays: yes, in float32, as all its operations do."""
     return True
+
+
+def conv_ahead_plan(ask: Callable[[], _Answer]) -> _Answer:
+    """Return `ask()`, which plans many convolutions. A device that must build their algorithms does so at once.
+
+    There `ask` runs twice. What it changes the first time must not matter the second time.
+    """
+    return ask()
 
 
 def conv_plan(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
-from ... import WORKSPACE_LIMIT
+from ... import WORKSPACE_LIMIT, NotBuilt
 from ...column_plan import ColumnPlan
 from ...geometry import ConvGeometry
 from ...records import Grid
@@ -21,6 +21,7 @@ from . import conv_add, few_channels, im2col
 from .channel_bias import conv_bias_gradient
 
 __all__ = [
+    "conv_ahead_plan",
     "conv_add_backward_data",
     "conv_add_backward_data_plan",
     "conv_add_bias",
@@ -35,6 +36,7 @@ __all__ = [
     "conv_plan",
 ]
 
+_Answer = TypeVar("_Answer")
 _FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill the GPU
 
 
@@ -78,7 +80,26 @@ def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
         convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"], seldom=convolution.DIRECTIONS)
     except convolution.CudnnUnsupported:
         return False
+    except NotBuilt:
+        pass  # within `conv_ahead_plan`, which asks again
     return True
+
+
+def conv_ahead_plan(ask: Callable[[], _Answer]) -> _Answer:
+    """Return `ask()`, having built at once, in several processes, all engines that its plans take."""
+    from ..cudnn import ahead, build, convolution
+
+    if build.is_collecting() or not convolution.available():
+        return ask()
+    with build.collecting() as wanted:
+        try:
+            answer = ask()
+            if not wanted:
+                return answer
+        except NotBuilt:
+            pass
+    ahead.build_ahead(wanted)
+    return ask()
 
 
 def conv_plan(

@@ -1,6 +1,7 @@
 """Build cuDNN's graph of one direction of a convolution, once per process, with the engine of `choice.py`.
 
-Also holds what all graphs of a process share: a handle per device, and the lock for it.
+An engine that `store.py` has is loaded. Others are built here, one after the other, unless `ahead.py` had them built
+before. Also holds what all graphs of a process share: a handle per device, and the lock for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ....errors import DeviceError
+from ....formats.cache_folder import cache_folder
+from ... import NotBuilt
 from ...geometry import ConvGeometry, Ints
 from .. import bias_relu
 from . import choice, library
 from .graph import BIAS, FIRST, RESULT, SECOND, Fused, Types, describe, elements
-from .store import Store, store_path
+from .store import Choice, Store, open_store
 
 # Engines left out: sums whose order changes between runs, float32 rounded to half precision (narrower range), sums kept
 # in less than the tensors' type.
@@ -33,6 +37,7 @@ _WORTH = 1 << 25  # products from which engines are measured: less takes a few m
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
 KNOWN = "known"  # mode: what was chosen before, else the first candidate; nothing is measured
 _SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
+_UNMEASURED = ", first"  # end of the key of a choice that was not measured
 _TELL_S = 3.0  # seconds of measuring after which the log says how far it is
 
 _log = logging.getLogger(__name__)
@@ -41,7 +46,7 @@ lock = threading.RLock()  # a device's handle must keep its stream from setting 
 _handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the stream it is set to]
 _graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
 _candidates: dict[Wanted, choice.Candidates] = {}  # of graphs that were described, but not measured
-_stores: dict[Any, Store] = {}
+_stores: dict[tuple[Path, int], Store] = {}  # by cache folder and device
 
 
 class CudnnUnsupported(DeviceError):
@@ -56,6 +61,13 @@ class CudnnGraph:
     index: int
     name: str
     workspace_bytes: int
+
+
+def _not_built(*_: Any) -> None:
+    raise NotBuilt
+
+
+NOT_BUILT = CudnnGraph(_not_built, 0, "", 0)  # stands for a graph within `collecting`
 
 
 def mode() -> str:
@@ -113,11 +125,35 @@ class _Measured:
 _measured = _Measured()
 
 
+_collected: list[Wanted] | None = None  # within `collecting`
+
+
+@contextmanager
+def collecting() -> Iterator[list[Wanted]]:
+    """Within: `find` notes in the list what it would have to build, and returns NOT_BUILT."""
+    global _collected
+    assert _collected is None
+    _collected = []
+    try:
+        yield _collected
+    finally:
+        _collected = None
+
+
+def is_collecting() -> bool:
+    """Return whether this is within `collecting`."""
+    return _collected is not None
+
+
 def find(wanted: Wanted) -> CudnnGraph:
-    """Return a graph that was built before, or build it. A refusal of cuDNN is kept too."""
+    """Return a graph that was built before, or load or build it. A refusal of cuDNN is kept too."""
     if wanted not in _graphs:
         try:
-            _graphs[wanted] = _build(wanted)
+            known = _stored(wanted)
+            if known is None and _collected is not None:
+                _collected.append(wanted)
+                return NOT_BUILT
+            _graphs[wanted] = known or _build(wanted)
         except CudnnUnsupported as error:
             _graphs[wanted] = CudnnUnsupported(error.message)  # without the frames, which keep the caller's net alive
     found = _graphs[wanted]
@@ -126,27 +162,111 @@ def find(wanted: Wanted) -> CudnnGraph:
     return found
 
 
-def _build(wanted: Wanted) -> CudnnGraph:
+def loaded(wanted: Wanted) -> CudnnGraph:
+    """Return what `find` returns, with its engine on the device now instead of at its first run."""
+    found = find(wanted)
+    if isinstance(found.run, _Stored):
+        try:
+            found.run.load()
+        except found.run.refusals as error:
+            _log.warning("The stored engine of %s cannot be loaded and is chosen again: %s", wanted, first_line(error))
+            _store(wanted.device).forget(found.run.key)
+            del _graphs[wanted]
+            return find(wanted)
+    return found
+
+
+class _Stored:
+    """Run a stored engine, which is loaded at the first run, or by `load`."""
+
+    def __init__(self, device: int, key: str, plan: bytes) -> None:
+        self.key, self.refusals = key, _refusals()
+        self._device, self._plan, self._run = device, plan, None
+
+    def load(self) -> None:
+        if self._run is None:
+            graph = library.load()[0].pygraph(handle=handle(self._device))
+            graph.deserialize(list(self._plan))
+            self._run, self._plan = runner(graph), b""
+
+    def __call__(self, *args: Any) -> None:
+        if self._run is None:
+            self.load()
+        self._run(*args)
+
+
+def _stored(wanted: Wanted) -> CudnnGraph | None:
+    """Return the graph of a stored engine; None where there is none. Raises CudnnUnsupported as `find` does."""
+    key, known = _recall(wanted)
+    if known is None or not (known.plan or known.refused or known.name == _SEPARATE):
+        return None
+    if known.refused:
+        raise CudnnUnsupported(known.refused)
+    if known.name == _SEPARATE:
+        raise _no_engine(wanted)
+    return CudnnGraph(_Stored(wanted.device, key, known.plan), 0, known.name, known.workspace_bytes)
+
+
+def _recall(wanted: Wanted) -> tuple[str, Choice | None]:
+    """Return what was chosen before, and its key."""
+    store, key = _store(wanted.device), str(wanted)
+    found = store.get(key) if wanted.mode == KNOWN or measures(wanted) else None
+    if found is None and not measures(wanted):
+        key += _UNMEASURED
+        found = store.get(key)
+    return key, found
+
+
+def measures(wanted: Wanted) -> bool:
+    """Return whether the engine is the fastest of several; else it is cuDNN's first."""
+    g = wanted.geometry
+    return wanted.mode not in ("heuristic", KNOWN) and g.batch * g.out_channels * g.out_size * g.rows >= _WORTH
+
+
+def prepare(wanted: Wanted) -> None:
+    """Build every engine among which `find` will choose, without measuring."""
+    if wanted not in _graphs and _stored(wanted) is None:
+        _candidates_of(wanted).first(_count(wanted))
+
+
+def _count(wanted: Wanted) -> int:
+    """Return the number of candidates among which one is chosen."""
+    if not measures(wanted):
+        return 1
+    return choice.CANDIDATES if wanted.types.half or wanted.direction == "forward" else choice.TF32_GRADIENTS
+
+
+def _candidates_of(wanted: Wanted) -> choice.Candidates:
     of_any_mode = replace(wanted, mode="")
-    candidates = _candidates.get(of_any_mode)
-    if candidates is None:
-        candidates = _candidates[of_any_mode] = _described(wanted)
+    if of_any_mode not in _candidates:
+        _candidates[of_any_mode] = _described(wanted)
+    return _candidates[of_any_mode]
+
+
+def _build(wanted: Wanted) -> CudnnGraph:
+    candidates = _candidates_of(wanted)
     engine = _choose(wanted, candidates)
     if wanted.mode != KNOWN:
-        del _candidates[of_any_mode]
+        del _candidates[replace(wanted, mode="")]
     if engine is None:
-        raise CudnnUnsupported(
-            f"{wanted.direction} of {wanted.geometry} ({wanted.math}): no engine within {wanted.limit} bytes, or only "
-            "slow ones"
-        )
+        raise _no_engine(wanted)
     return CudnnGraph(runner(candidates.graph), engine.index, engine.name, engine.workspace_bytes)
+
+
+def _no_engine(wanted: Wanted) -> CudnnUnsupported:
+    where = f"{wanted.direction} of {wanted.geometry} ({wanted.math})"
+    return CudnnUnsupported(f"{where}: no engine within {wanted.limit} bytes, or only slow ones")
+
+
+def _refusals() -> tuple[type[BaseException], ...]:
+    """Return the exceptions by which the frontend refuses a graph."""
+    return (library.load()[0].cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
 
 
 def _described(wanted: Wanted) -> choice.Candidates:
     """Describe a graph to cuDNN, and ask for its candidates."""
     g, limit = wanted.geometry, wanted.limit
-    frontend, own = library.load()[0], handle(wanted.device)
-    refusals = (frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
+    frontend, own, refusals = library.load()[0], handle(wanted.device), _refusals()
     try:
         graph = describe(frontend, g, wanted.direction, wanted.fused, wanted.types, own)
         graph.validate()
@@ -157,7 +277,10 @@ def _described(wanted: Wanted) -> choice.Candidates:
             graph.deselect_workspace_greater_than(limit)
         graph.check_support()
     except refusals as error:
-        raise CudnnUnsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
+        reason = f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}"
+        if isinstance(error, frontend.cudnnGraphNotSupportedError):  # others may be a passing lack of memory
+            _store(wanted.device).put(_recall(wanted)[0], Choice("", refused=reason))
+        raise CudnnUnsupported(reason) from error
     return choice.Candidates(graph, refusals, limit)
 
 
@@ -166,30 +289,26 @@ def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | No
 
     None: there is none, or a plain convolution followed by a kernel is faster.
     """
-    g = wanted.geometry
-    if wanted.mode == "heuristic" or g.batch * g.out_channels * g.out_size * g.rows < _WORTH:
-        return next(iter(candidates.first(1)), None)
-    store, key = _store(wanted.device), str(wanted)
-    known = store.get(key)
-    if known == _SEPARATE and any(wanted.fused):
-        return None
-    engine = candidates.named(known) if known is not None else None
-    if engine is not None:
-        return engine
-    if wanted.mode == KNOWN:
-        return next(iter(candidates.first(1)), None)
+    store, (key, known) = _store(wanted.device), _recall(wanted)
+    if known is not None:  # an engine that cuDNN could not write
+        engine = candidates.named(known.name)
+        if engine is not None:
+            return engine
     begin = time.perf_counter()
-    engines: list[choice.Engine | None] = [*candidates.first(choice.CANDIDATES)]
-    if any(wanted.fused):
+    engines: list[choice.Engine | None] = [*candidates.first(_count(wanted))]
+    if any(wanted.fused) and measures(wanted):
         engines.insert(0, None)
-    if len(engines) < 2:
-        return engines[0] if engines else None
-    times = _measure(wanted, candidates.graph, engines, candidates.refusals)
-    _measured.add(time.perf_counter() - begin, store.path)
-    if times is None:
-        return next(engine for engine in engines if engine is not None)  # the choice is not kept for later runs
-    engine = engines[choice.fastest(times)]
-    store.put(key, engine.name if engine is not None else _SEPARATE)
+    engine = engines[0] if engines else None
+    if len(engines) > 1:
+        times = _measure(wanted, candidates.graph, engines, candidates.refusals)
+        _measured.add(time.perf_counter() - begin, store.folder)
+        if times is None:  # there is no memory to measure in now
+            return next(engine for engine in engines if engine is not None)
+        engine = engines[choice.fastest(times)]
+    if engine is not None:
+        store.put(key, Choice(engine.name, engine.workspace_bytes, candidates.written(engine)))
+    elif len(engines) > 1:
+        store.put(key, Choice(_SEPARATE))
     return engine
 
 
@@ -240,11 +359,11 @@ def runner(graph: Any) -> Callable[..., None]:
 
 
 def _store(device: int) -> Store:
-    name = cuda.require().cuda.runtime.getDeviceProperties(device)["name"].decode()
-    path = store_path(name, library.load()[0].backend_version())
-    if path not in _stores:
-        _stores[path] = Store(path)
-    return _stores[path]
+    place = cache_folder(), device
+    if place not in _stores:
+        name, frontend = cuda.require().cuda.runtime.getDeviceProperties(device)["name"], library.load()[0]
+        _stores[place] = open_store(name.decode(), frontend.backend_version(), frontend.__version__)
+    return _stores[place]
 
 
 def handle(device: int) -> Any:

@@ -17,6 +17,7 @@ from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 
 CANDIDATES = 6  # candidates that are measured
+TF32_GRADIENTS = 3  # of float32 gradients: later ones were never the fastest by more than a few percent
 _GAIN = 0.97  # a later candidate must take less than this share of an earlier one's time, so that choices are stable
 _HOPELESS = 2.0  # a candidate slower than this many times the best first run is not measured any further
 _FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # ms that a first call may take, plus this many times the best run
@@ -75,6 +76,14 @@ class Candidates:
         """Return the first `count` candidates that can be built, or all where there are fewer."""
         self._built += itertools.islice(self._more, max(0, count - len(self._built)))
         return self._built[:count]
+
+    def written(self, engine: Engine) -> bytes:
+        """Return a built candidate as cuDNN writes it; b"" where it cannot."""
+        try:
+            self.graph.build_plan_at_index(engine.index)  # a graph writes the engine that it built last
+            return bytes(self.graph.serialize())
+        except self.refusals:
+            return b""
 
     def named(self, name: str) -> Engine | None:
         """Return the candidate of that name; None where there is none that can be built."""

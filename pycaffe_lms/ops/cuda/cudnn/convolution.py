@@ -29,10 +29,23 @@ from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ....errors import DeviceError
+from ... import NotBuilt
 from ...geometry import ConvGeometry
 from .. import bias_relu
 from . import library
-from .build import KNOWN, CudnnGraph, CudnnUnsupported, Wanted, find, first_line, handle, lock, mode
+from .build import (
+    KNOWN,
+    NOT_BUILT,
+    CudnnGraph,
+    CudnnUnsupported,
+    Wanted,
+    find,
+    first_line,
+    handle,
+    loaded,
+    lock,
+    mode,
+)
 from .graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused, Types
 
 ALIGNMENT = 512  # bytes; cuDNN is told that every tensor starts at a multiple of 16
@@ -171,6 +184,7 @@ def plan(
         CudnnUnsupported: cuDNN cannot do it.
         DeviceError: there is no GPU, or cuDNN cannot start.
         MissingDependency: CuPy is not installed.
+        NotBuilt: within `collecting`, for engines that would have to be built.
     """
     if not available():
         raise CudnnUnsupported(why_not())
@@ -183,7 +197,11 @@ def plan(
     if geometry.axes > 3 or min(sizes) < 1:
         raise CudnnUnsupported(f"{geometry.axes} axes, sizes {sizes}")
     device, how = cuda.require().cuda.runtime.getDevice(), mode()
-    graphs, types, narrow = {}, Types(half), False
+    graphs, asked, types, narrow = {}, dict[str, Wanted](), Types(half), False
+
+    def ask(direction: str, wanted: Wanted) -> None:
+        graphs[direction], asked[direction] = find(wanted), wanted
+
     with lock:
         for direction in directions:
             limit = workspace_limit
@@ -194,13 +212,25 @@ def plan(
             if half and direction == "backward_filter":
                 # engines that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
                 with contextlib.suppress(CudnnUnsupported):
-                    graphs[direction], narrow = find(replace(wanted, types=Types(half, True))), True
+                    ask(direction, replace(wanted, types=Types(half, True)))
+                    narrow = True
             if direction not in graphs:
-                graphs[direction] = find(wanted)
+                ask(direction, wanted)
         if any(fused) and "forward" in graphs:
             # without an engine, or with a slower one only, `forward` queues a kernel of its own
             with contextlib.suppress(CudnnUnsupported):
-                graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
+                ask(FUSED, Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
+        for direction in reversed(asked):  # FUSED first
+            if direction in seldom or direction == "forward" and FUSED in graphs:
+                continue
+            try:
+                graphs[direction] = loaded(asked[direction])
+            except CudnnUnsupported:  # it could not be loaded, and another choice was made
+                if direction != FUSED:
+                    raise
+                del graphs[FUSED]
+    if NOT_BUILT in graphs.values():
+        raise NotBuilt
     return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)
 
 

@@ -1,65 +1,123 @@
-"""Keep from run to run which engine measured fastest: a small JSON file per GPU model and cuDNN version.
+"""Keep from run to run which engine was chosen for a convolution, and the built engine: a file per choice.
 
-The file lies in $XDG_CACHE_HOME/pycaffe_lms, else in ~/.cache/pycaffe_lms. Without it engines are measured again; so a
-file that is absent, damaged or not writable costs time and nothing else.
+The files of a GPU model and of versions of cuDNN and its frontend lie in a folder of their own inside the cache folder.
+They appear whole or not at all and hold their own check sum, so several processes may use one folder. A file that is
+absent, damaged or not writable costs time and nothing else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from ....formats.cache_folder import cache_folder
+from ....formats.cache_folder import OFF, cache_folder, use_cache_folder
 
-_FORMAT = 1
+_log = logging.getLogger(__name__)
+_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Hold what was chosen: cuDNN's name of an engine, its bytes of workspace, and the engine as cuDNN writes it.
+
+    plan: b"" where cuDNN cannot write it. refused: cuDNN's reason, where it has no engine.
+    """
+
+    name: str
+    workspace_bytes: int = 0
+    plan: bytes = b""
+    refused: str = ""
 
 
 class Store:
-    """Keep chosen engines by a text that describes the convolution. Other processes may write the same file."""
+    """Keep choices by a text that describes the convolution."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._known = _read(path)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, Choice] = {}
+        self._warned = False
 
-    def get(self, key: str) -> str | None:
+    def get(self, key: str) -> Choice | None:
         """Return what was chosen, None where nothing is known."""
-        return self._known.get(key)
+        if key not in self._known:
+            found = _read(self._path(key), key)
+            if found is None:
+                return None
+            self._known[key] = found
+        return self._known[key]
 
-    def put(self, key: str, choice: str) -> None:
-        """Keep a choice, beside those that other processes have written since."""
-        self._known = {**_read(self.path), **self._known, key: choice}
+    def put(self, key: str, choice: Choice) -> None:
+        """Keep a choice."""
+        self._known[key] = choice
+        head = {"format": _FORMAT, "key": key, "name": choice.name, "workspace_bytes": choice.workspace_bytes}
+        content = json.dumps(head | {"refused": choice.refused}).encode() + b"\n" + choice.plan
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(self.path, json.dumps({"format": _FORMAT, "engines": self._known}, indent=0, sort_keys=True))
-        except OSError:
-            pass  # the folder cannot be written to
+            _replace(self._path(key), _sum(content) + b"\n" + content)
+        except OSError as error:  # the disk is full
+            if not self._warned:
+                _log.warning("Engines of convolutions are not kept for later runs: %s", error)
+            self._warned = True
+
+    def forget(self, key: str) -> None:
+        """Drop a choice that turned out to be of no use."""
+        self._known.pop(key, None)
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.engine"
 
 
-def store_path(gpu: str, cudnn_version: int) -> Path:
-    """Return the file of a GPU model and a cuDNN version."""
-    gpu = re.sub(r"[^A-Za-z0-9]+", "-", gpu).strip("-").lower()
-    return cache_folder() / f"cudnn-{gpu}-{cudnn_version}.json"
+def open_store(gpu: str, cudnn_version: int, frontend_version: str) -> Store:
+    """Return the store of a GPU model and the versions of cuDNN and its frontend.
 
-
-def _read(path: Path) -> dict[str, str]:
+    Where the cache folder cannot be written to, it lies in one that is removed when this process ends.
+    """
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{gpu} {cudnn_version} {frontend_version}").strip("-").lower()
+    folder = cache_folder() / "engines" / name
     try:
-        content = json.loads(path.read_text("utf-8"))
-        if content["format"] == _FORMAT:
-            return {str(key): str(choice) for key, choice in content["engines"].items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        pass  # the file is absent, or not written by us
-    return {}
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        text = "Engines of convolutions are not kept for later runs: %s; -cache DIR names a folder, -cache off none"
+        _log.warning(text, error)
+        use_cache_folder(OFF)
+        folder = cache_folder() / "engines" / name
+        folder.mkdir(parents=True, exist_ok=True)
+    return Store(folder)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader finds the old text or the new one, never a part."""
+def _sum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _read(path: Path, key: str) -> Choice | None:
+    try:
+        total, _, content = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    head, _, plan = content.partition(b"\n")
+    if total != _sum(content):
+        _log.warning("%s is damaged and not used: the engine is chosen again.", path)
+        return None
+    said = json.loads(head)
+    if said["format"] != _FORMAT or said["key"] != key:
+        return None
+    return Choice(said["name"], said["workspace_bytes"], plan, said["refused"])
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file so that a reader finds the old content or the new one, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.replace(temporary, path)
     except OSError:
         os.unlink(temporary)

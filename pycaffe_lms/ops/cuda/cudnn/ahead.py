@@ -1,0 +1,216 @@
+"""Build the engines of many convolutions at once, before anyone asks for them one by one.
+
+cuDNN's frontend holds Python's lock while it builds an engine, so processes do it (`worker.py`), each with a context of
+its own on the GPU. They build all engines first; then they measure, one process at a time, while nothing else runs. The
+choices, with the engines as cuDNN writes them, reach this process through the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....backend import cuda
+from ....formats.cache_folder import cache_folder
+from .build import KNOWN, Wanted
+
+COMMAND = [sys.executable, "-m", "pycaffe_lms.ops.cuda.cudnn.worker"]
+FEWEST = 4  # missing engines from which processes are started
+_MOST = 12  # processes
+_DEVICE_BYTES = 1 << 30  # device memory that a process may take: its context, handle and kernels
+ALONE = True  # nothing is built while engines are measured
+_FIRST_S, _EVERY_S = 1.0, 2.0  # when the log tells how far it is
+_ENDING_S = 10.0  # seconds that a process may take to end after it closed its output
+_ROOT = Path(__file__).parents[4]  # the folder of the package
+
+_log = logging.getLogger(__name__)
+
+
+class Lost(Exception):
+    """Say that a process ended early or failed; the text is the reason."""
+
+
+def build_ahead(wanted: Iterable[Wanted]) -> None:
+    """Have engines built, measured and stored. What cannot be is built later where it is asked for, after a warning."""
+    tasks = _tasks(wanted)
+    missing = sum(map(len, tasks))
+    if missing < FEWEST:
+        return
+    free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info
+    count = _processes(len(tasks), free)
+    if count > 1:
+        _Batch(tasks).run(count)
+
+
+def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
+    """Return what is wanted, each once; a graph with a bias or ReLU follows the plain one that it competes with."""
+    each: dict[str, Wanted] = {}
+    for one in wanted:
+        key = f"{one.device} {one}"
+        if key not in each or each[key].mode == KNOWN:  # which is content with what another one measures
+            each[key] = one
+    together: dict[Any, list[Wanted]] = {}
+    for one in sorted(each.values(), key=lambda w: any(w.fused)):
+        together.setdefault((one.device, one.geometry, one.direction, one.types), []).append(one)
+    return list(together.values())
+
+
+def _processes(tasks: int, free: int) -> int:
+    """Return the number of processes for so many tasks and bytes of free device memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MOST, cores, tasks, free // 2 // _DEVICE_BYTES)
+
+
+class _Batch:
+    """Hand tasks to processes, each served by a thread."""
+
+    def __init__(self, tasks: Sequence[list[Wanted]]):
+        self._tasks = deque(tasks)
+        self._total = sum(map(len, tasks))
+        self._lock, self._turn, self._all_built = threading.Lock(), threading.Lock(), threading.Event()
+        self._unbuilt, self._built, self._measured = len(tasks), 0, 0
+        self._failures: list[str] = []
+        self._workers: list[_Worker] = []
+        self._begin = time.monotonic()
+
+    def run(self, count: int) -> None:
+        """Return when all tasks are done or the processes are lost; every process has ended then."""
+        threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
+        try:
+            for thread in threads:
+                thread.start()
+            self._tell_until_done(threads)
+        finally:
+            for worker in [*self._workers]:  # after Ctrl-C; else they have ended
+                worker.kill()
+            for thread in threads:
+                thread.join()
+        if self._failures:
+            _log.warning(
+                "%d of %d processes that build engines of convolutions failed (%s); %d engines are left to be built "
+                "one by one.",
+                len(self._failures),
+                count,
+                self._failures[0],
+                self._total - self._measured,
+            )
+
+    def _tell_until_done(self, threads: Sequence[threading.Thread]) -> None:
+        due = self._begin + _FIRST_S
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(max(0.0, due - time.monotonic()))
+                if time.monotonic() >= due:
+                    due += _EVERY_S
+                    self._tell()
+        if due > self._begin + _FIRST_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        text, seconds = "Convolutions: %d of %d engines built, %d chosen, %.0f s", time.monotonic() - self._begin
+        _log.info(text, self._built, self._total, self._measured, seconds)
+
+    def _serve(self) -> None:
+        """Let a process build tasks while there are any, then measure the engines of its own."""
+        worker = None
+        try:
+            worker = _Worker()
+            self._workers.append(worker)
+            done = []
+            for task in iter(self._next, None):
+                self._prepare(worker, task)
+                if ALONE:
+                    done.append(task)
+                else:
+                    self._choose(worker, task)
+            if ALONE:
+                self._all_built.wait()
+            for task in done:
+                self._choose(worker, task)
+        except Lost as error:
+            self._failures.append(str(error))
+        finally:
+            if worker is not None:
+                worker.end()
+
+    def _next(self) -> list[Wanted] | None:
+        with self._lock:
+            return self._tasks.popleft() if self._tasks else None
+
+    def _choose(self, worker: _Worker, task: list[Wanted]) -> None:
+        with self._turn:
+            worker.ask("find", task)
+            self._measured += len(task)
+
+    def _prepare(self, worker: _Worker, task: list[Wanted]) -> None:
+        """Have a task built, and count it. Raises Lost; then nobody waits for the task."""
+        built = 0
+        try:
+            worker.ask("prepare", task)
+            built = len(task)
+        finally:
+            with self._lock:
+                self._built += built
+                self._unbuilt -= 1
+                if not self._unbuilt:
+                    self._all_built.set()
+
+
+class _Worker:
+    """Run a process that answers one question after the other. Raises Lost where none can be started."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+        self._errors = tempfile.TemporaryFile()
+        try:
+            self._process = subprocess.Popen(
+                [*COMMAND, str(cache_folder())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd=_ROOT,
+                env=os.environ | {"PYTHONPATH": paths},
+            )
+        except OSError as error:
+            self._errors.close()
+            raise Lost(str(error)) from error
+
+    def ask(self, what: str, task: list[Wanted]) -> None:
+        """Let the process call that function of `build.py` for each. Raises Lost."""
+        try:
+            pickle.dump((what, task), self._process.stdin)
+            self._process.stdin.flush()
+            error = pickle.load(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise Lost(self._last_words()) from None
+        if error:
+            raise Lost(error)
+
+    def kill(self) -> None:
+        """End the process, also while it works."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process and close its files."""
+        with self._errors, self._process:
+            self._process.kill()
+
+    def _last_words(self) -> str:
+        """Return why the process ended: the last line that it wrote to stderr, and its exit code."""
+        try:
+            code = self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its output"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"exit code {code}" + (f", {lines[-1]}" if lines else "")

@@ -1,0 +1,35 @@
+"""A process that builds engines of the stand-in for cuDNN; `FAKE_WORKER` says how it fails."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+from pycaffe_lms.backend import cuda
+from pycaffe_lms.ops.cuda.cudnn import choice, library, worker
+
+from .fake_cudnn import Frontend, Graph
+
+how = os.environ.get("FAKE_WORKER", "")
+fake = Frontend()
+fake.engines = {"slow": 64, "fast": 128}
+runtime = SimpleNamespace(setDevice=lambda device: None, getDeviceProperties=lambda device: {"name": b"GPU 9/x"})
+cupy = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=0))
+library.load = lambda: (fake, "")
+cuda.require = lambda: SimpleNamespace(cuda=cupy)
+choice.measure = lambda runs, *rest: [3.0, 2.0, 1.0][-len(runs) :]
+
+
+class Noted(Graph):
+    """Notes when an engine was built."""
+
+    def build_plan_at_index(self, index):
+        print("a library that talks")
+        if how == "killed" and self.kind == "wgrad":
+            os.kill(os.getpid(), 9)
+        super().build_plan_at_index(index)
+
+
+fake.pygraph = lambda **settings: Noted(fake, settings)
+if how == "no module":
+    import no_such_module  # noqa: F401
+sys.exit(worker.main())

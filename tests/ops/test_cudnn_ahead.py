@@ -1,0 +1,128 @@
+"""Building engines in several processes: what is asked at once, who does it, and what happens if they fail. No GPU."""
+
+import contextlib
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pycaffe_lms.backend import cuda
+from pycaffe_lms.ops import NotBuilt
+from pycaffe_lms.ops.cuda.conv import conv
+from pycaffe_lms.ops.cuda.cudnn import ahead, build, convolution
+from pycaffe_lms.ops.cuda.cudnn.graph import Fused
+
+from .fake_cudnn import geometry
+from .test_cudnn_choice import forget, measured
+
+__all__ = ["measured"]
+
+SIZES = (28, 24, 20)
+LARGE = [geometry(16, 64, 64, (n, n), 3, pad=1) for n in SIZES]
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def processes(frontend, monkeypatch):
+    """Let processes have the stand-in too; two engines each, of which the later one is faster."""
+    frontend.engines = {"slow": 64, "fast": 128}
+    cuda.require().cuda.Device = lambda device: SimpleNamespace(mem_info=(64 << 30, 80 << 30))
+    monkeypatch.setattr(ahead, "COMMAND", [sys.executable, "-m", "tests.ops.fake_worker"])
+    monkeypatch.setattr(build, "_collected", None)
+    return frontend
+
+
+def ask():
+    """Plan as a net does, which asks all of its layers."""
+    plans = []
+    for g in LARGE:
+        with contextlib.suppress(NotBuilt):
+            plans.append(conv.conv_plan(g, "float32", LIMIT, bias=True).cudnn)
+    if len(plans) < len(LARGE):
+        raise NotBuilt
+    return plans
+
+
+def test_all_convolutions_of_a_net_are_built_by_processes(processes, measured, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(ahead, "_FIRST_S", 0.0)
+    plans = conv.conv_ahead_plan(ask)
+    assert [set(plan.engines.values()) for plan in plans] == [{"fast"}] * 3
+    assert all(set(plan.graphs) == {*convolution.DIRECTIONS, convolution.FUSED} for plan in plans)
+    assert not measured.calls and not any(graph.built for graph in processes.graphs), "nothing is built here"
+    assert len(processes.graphs) == 9, "what runs is loaded: fused forwards in place of plain ones"
+    assert caplog.messages[0].startswith("Convolutions: 0 of 12 engines built, 0 chosen")
+    assert caplog.messages[-1].startswith("Convolutions: 12 of 12 engines built, 12 chosen")
+    assert conv.conv_ahead_plan(ask)[0].graphs == plans[0].graphs
+
+
+def test_the_next_start_asks_once_and_starts_nothing(processes, measured, monkeypatch):
+    conv.conv_ahead_plan(ask)
+    forget(monkeypatch)
+    monkeypatch.setattr(ahead, "COMMAND", ["no such program"])
+    asked = []
+    conv.conv_ahead_plan(lambda: asked.append(ask()))
+    assert len(asked) == 1 and not measured.calls
+
+
+def test_few_engines_are_built_here(processes, measured, monkeypatch):
+    monkeypatch.setattr(ahead, "COMMAND", ["no such program"])
+    measured.times = [2.0, 1.0]
+    plan = conv.conv_ahead_plan(lambda: convolution.plan(LARGE[0], "float32", LIMIT))
+    assert set(plan.engines.values()) == {"fast"} and len(measured.calls) == 3
+
+
+def test_whether_cudnn_can_is_assumed_until_it_is_known(processes, measured, monkeypatch):
+    answers = []
+
+    def asked():
+        answers.append([conv.conv_channels_last_plan(g, "float32") for g in LARGE])
+        return answers[-1]
+
+    monkeypatch.setattr(ahead, "FEWEST", 1 << 20)
+    assert conv.conv_ahead_plan(asked) == [True] * 3
+    assert answers == [[True] * 3] * 2 and not measured.calls
+
+
+@pytest.mark.parametrize(
+    "how, reason",
+    [
+        ("no module", "exit code 1, ModuleNotFoundError: No module named 'no_such_module'"),
+        ("killed", "exit code -9"),
+    ],
+)
+def test_what_processes_fail_to_build_is_built_here(processes, measured, monkeypatch, caplog, how, reason):
+    monkeypatch.setenv("FAKE_WORKER", how)
+    measured.times = [3.0, 2.0, 1.0]
+    plans = conv.conv_ahead_plan(ask)
+    assert all(set(plan.graphs) == {*convolution.DIRECTIONS, convolution.FUSED} for plan in plans)
+    assert measured.calls and f"failed ({reason}" in caplog.text
+
+
+def test_a_program_that_cannot_be_started(processes, measured, monkeypatch, caplog):
+    monkeypatch.setattr(ahead, "COMMAND", ["/no/such/program"])
+    conv.conv_ahead_plan(ask)
+    assert "No such file or directory" in caplog.text and measured.calls
+
+
+def test_each_is_built_once_and_beside_what_it_competes_with():
+    def wanted(g, direction, fused=Fused(), mode="measure"):  # noqa: B008  (a tuple)
+        return build.Wanted(g, direction, fused, LIMIT, 0, mode)
+
+    one, other = LARGE[:2]
+    both = Fused(True, True)
+    known = wanted(one, "backward_data", mode=build.KNOWN)
+    given = [wanted(one, "forward", both), known, wanted(other, "forward"), wanted(one, "forward"), known]
+    given += [replace(known, mode="measure"), known]
+    assert ahead._tasks(given) == [
+        [replace(known, mode="measure")],
+        [wanted(other, "forward")],
+        [wanted(one, "forward"), wanted(one, "forward", both)],
+    ]
+
+
+@pytest.mark.parametrize("tasks, free, count", [(100, 80 << 30, 12), (5, 80 << 30, 5), (100, 7 << 30, 3), (9, 1, 0)])
+def test_free_memory_limits_the_number_of_processes(monkeypatch, tasks, free, count):
+    monkeypatch.setattr(ahead.os, "sched_getaffinity", lambda pid: range(16), raising=False)
+    assert ahead._processes(tasks, free) == count
