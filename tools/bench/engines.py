@@ -1,14 +1,15 @@
 """What starting a net on a GPU costs, and which of cuDNN's engines wins at which place of its own order.
 
     python tools/bench/engines.py --seconds 225 --json engines.json
-    python tools/bench/engines.py --nets googlenet:256 --math bf16 --start "" --json engines.json
+    python tools/bench/engines.py --nets googlenet:256 --math bf16 --start --json engines.json
+    python tools/bench/engines.py --nets --start "googlenet:256 bf16" "resnet-50:256 tf32" --json starts.json
 
-First a solver of `--start` is built and runs three iterations in a process of its own, with empty caches, then again
-with what the first one kept: seconds, and the functions that took them. Then every distinct pass of the nets'
-convolutions (forward, with bias and ReLU, both gradients): seconds of cuDNN's heuristics and of building each engine,
-milliseconds of a run, in cuDNN's order; the engine that is chosen of all, and of the first few; bytes and seconds of
-storing a built engine. One process works alone for a while (`"beside": 1`), then as many as `--jobs`; runs are timed
-one at a time. Last a new process loads stored engines, and another builds the same ones by name.
+First a solver of each `--start` is built and runs three iterations in a process of its own, with empty caches, then
+again with what the first one kept: seconds, by what took them, and ms of a later iteration. Then every distinct pass of
+the nets' convolutions (forward, with bias and ReLU, both gradients): seconds of cuDNN's heuristics and of building each
+engine, milliseconds of a run, in cuDNN's order; the engine that is chosen of all, and of the first few; bytes and
+seconds of storing a built engine. One process works alone for a while (`"beside": 1`), then as many as `--jobs`; runs
+are timed one at a time. Last a new process loads stored engines, and another builds the same ones by name.
 
 Passes come in a random but fixed order, and the file is written as they come: a run that is cut short has a sample.
 """
@@ -19,7 +20,9 @@ import argparse
 import base64
 import contextlib
 import cProfile
+import functools
 import json
+import logging
 import multiprocessing
 import os
 import pstats
@@ -39,7 +42,7 @@ from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
-from pycaffe_lms.ops.cuda.cudnn import build, choice, library
+from pycaffe_lms.ops.cuda.cudnn import ahead, build, choice, library
 from pycaffe_lms.ops.cuda.cudnn.graph import Fused, describe
 
 NETS = ("resnet-50:256", "googlenet:256", "mobilenet-v2:256", "densenet-121:128")
@@ -59,7 +62,8 @@ def passes(net: str, half: bool) -> list[build.Wanted]:
         asked[wanted] = None
         return build.CudnnGraph(lambda *_: None, 0, "not built", 0)
 
-    before, build._build = build._build, found
+    before, stored = build._build, build._stored
+    build._build, build._stored = found, found
     try:
         made = Net(
             dummy_net(name, int(batch)), 0, device=get_device("cuda"), lms=LMSConfig(), tuning=Tuning(half=half),
@@ -67,7 +71,7 @@ def passes(net: str, half: bool) -> list[build.Wanted]:
         )  # fmt: skip
         made.close()
     finally:
-        build._build = before
+        build._build, build._stored = before, stored
         build._graphs.clear()
     return [w for w in asked if w.types.half == half]
 
@@ -231,22 +235,92 @@ def again(entries: list[dict], how: str) -> list[dict]:
 # -- the start of a whole net ------------------------------------------------------------------------------------------
 
 
-def start(net: str, math: str) -> dict:
-    """Build a solver and run three iterations; seconds of each, and the functions that took most of them."""
+class Parts:
+    """Split seconds into parts: a part that begins within another one interrupts it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self._open = ["rest"]
+        self._since = time.perf_counter()
+
+    def _change(self, change) -> None:
+        now = time.perf_counter()
+        self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since
+        self._since = now
+        change()
+
+    @contextlib.contextmanager
+    def part(self, name: str):
+        """Count what is within as this part."""
+        self._change(lambda: self._open.append(name))
+        try:
+            yield
+        finally:
+            self._change(self._open.pop)
+
+    def watch(self, owner, function: str, name: str) -> None:
+        """Count calls of a function as a part."""
+        inner = getattr(owner, function)
+
+        @functools.wraps(inner)
+        def timed(*args, **kwargs):
+            self.counts[name] = self.counts.get(name, 0) + 1
+            with self.part(name):
+                return inner(*args, **kwargs)
+
+        setattr(owner, function, timed)
+
+    def so_far(self) -> dict:
+        """Return seconds and calls of every part."""
+        self._change(lambda: None)
+        return {k: {"s": round(v, 3), "calls": self.counts.get(k, 0)} for k, v in sorted(self.seconds.items())}
+
+
+def start(net: str, math: str, beside: str, profiled: str) -> dict:
+    """Build a solver and run three iterations, and say how long each part took."""
+    ahead.ALONE = not beside
     name, _, batch = net.partition(":")
-    profile, spans = cProfile.Profile(), {}
-    profile.enable()
+    profile, spans, parts = cProfile.Profile(), {"imports_s": time.time() - float(os.environ["STARTED"])}, Parts()
+    logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(name)s %(message)s", stream=sys.stderr)
+    parts.watch(ahead, "build_ahead", "engines built and chosen by processes")
+    parts.watch(build._Stored, "load", "engines loaded")
+    parts.watch(build, "_build", "engines built here")
+    parts.watch(choice, "measure", "engines measured here")
+    parts.watch(build, "handle", "cuDNN handle")
+    compiled = cuda.kernel
+
+    @functools.cache
+    def kernel(source: str, name: str, dtype: str = "float32"):
+        made = compiled(source, name, dtype)
+        with parts.part("kernels compiled or read"):
+            parts.counts["kernels compiled or read"] = parts.counts.get("kernels compiled or read", 0) + 1
+            made.compile()
+        return made
+
+    cuda.kernel = kernel
+    if profiled:
+        profile.enable()
     begin = time.perf_counter()
     solver = make_solver(name, int(batch), LMSConfig(), half=math == "bf16")
     spans["build_s"] = time.perf_counter() - begin
+    spans["parts_of_build"] = parts.so_far()
     spans["iterations_s"] = [_timed(lambda: (solver.step(1), solver.runtime.device.synchronize())) for _ in range(3)]
+    spans["parts"] = parts.so_far()
     profile.disable()
+    spans["start_s"] = spans["build_s"] + sum(spans["iterations_s"])
+    spans["step_ms"] = 100 * _timed(lambda: (solver.step(10), solver.runtime.device.synchronize()))
+    return spans | ({"functions": _functions(profile)} if profiled else {})
+
+
+def _functions(profile) -> list[dict]:
+    """Return the functions that took most of the time."""
     rows = []
     for (file, line, function), (_, calls, own, total, _) in pstats.Stats(profile).stats.items():
         where = f"{Path(file).name}:{line} {function}" if line else function
         rows.append({"what": where, "calls": calls, "own_s": round(own, 3), "total_s": round(total, 3)})
     most = sorted(rows, key=lambda r: -r["own_s"])[:40] + sorted(rows, key=lambda r: -r["total_s"])[:60]
-    return spans | {"functions": list({r["what"]: r for r in most}.values())}
+    return list({r["what"]: r for r in most}.values())
 
 
 def _child(*words: str, env: dict | None = None, limit: float = 240.0) -> dict | list:
@@ -254,13 +328,21 @@ def _child(*words: str, env: dict | None = None, limit: float = 240.0) -> dict |
     command = [sys.executable, str(Path(__file__).resolve()), *words]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=max(1.0, limit), env=os.environ | (env or {}), cwd=ROOT
+            command,
+            capture_output=True,
+            text=True,
+            timeout=max(1.0, limit),
+            env=os.environ | (env or {}) | {"STARTED": str(time.time())},
+            cwd=ROOT,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"longer than {limit:.0f} s"}
     if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-3:]}
-    return json.loads(done.stdout.splitlines()[-1])
+        return {"error": done.stderr.strip().splitlines()[-30:]}
+    said = json.loads(done.stdout.splitlines()[-1])
+    if isinstance(said, dict):
+        said["log"] = [line for line in done.stderr.splitlines() if "Convolutions: " in line or "engine" in line][-20:]
+    return said
 
 
 # -- everything --------------------------------------------------------------------------------------------------------
@@ -289,9 +371,13 @@ def summary(rows: list[dict]) -> dict:
 
 def main(argv=None) -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--nets", nargs="+", default=list(NETS), metavar="NAME:BATCH")
+    p.add_argument("--nets", nargs="*", default=list(NETS), metavar="NAME:BATCH", help="nothing: starts alone")
     p.add_argument("--math", nargs="+", default=["bf16", "tf32"], choices=("tf32", "bf16"))
-    p.add_argument("--start", default="googlenet:256 bf16", help='the net whose start is timed, and its math; "": none')
+    p.add_argument(
+        "--start", nargs="*", default=["googlenet:256 bf16"], metavar='"NAME:BATCH MATH"', help="starts that are timed"
+    )
+    p.add_argument("--beside", action="store_true", help="let processes measure while others build")
+    p.add_argument("--profile", action="store_true", help="list the functions that took the time, which slows them")
     p.add_argument("--seconds", type=float, default=225.0, help="of everything")
     p.add_argument("--jobs", type=int, default=12)
     p.add_argument("--most", type=int, default=12, help="engines of a pass that are built")
@@ -322,10 +408,16 @@ def main(argv=None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         names = ("XDG_CACHE_HOME", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
         caches = {name: f"{folder}/{name}" for name in names}
-        if args.start:
-            common = ("--json", str(args.json), "--child", "start", *args.start.split())
-            for name in ("start_cold", "start_again"):
-                keep({name: _child(*common, env=caches, limit=0.6 * args.seconds)})
+        for number, one in enumerate(args.start):
+            own = {name: f"{path}{number}" for name, path in caches.items()}
+            for again in ("cold", "again"):
+                words = (*one.split(), "beside" * args.beside, "profiled" * args.profile)
+                limit = until - time.perf_counter()
+                said_now = _child("--json", str(args.json), "--child", "start", *words, env=own, limit=limit)
+                keep({f"start {one} {again}": said_now})
+                print(f"start {one} {again}", json.dumps(said_now, indent=1), flush=True)
+        if not args.nets:
+            return 0
         sweep(args, keep, until - 35)
         file = Path(folder) / "chosen.json"
         file.write_text(json.dumps([entry | {"wanted": _plain(entry["wanted"])} for entry in chosen]))
