@@ -16,6 +16,7 @@ from ..backend.device import Device
 from ..backend.sim.device import SimDevice
 from ..data.sets.zoo import find_model
 from ..errors import UsageError, WeightsError
+from ..formats.cache_folder import use_cache_folder
 from ..formats.rawfile import check_readable
 from ..lms.config import LMSConfig, parse_size
 from ..net import weights
@@ -47,9 +48,10 @@ def choose(
         pick: chooses the GPU instead, of those that -gpu lists (none: of all).
 
     Raises:
-        UsageError: -gpu is no list of numbers.
+        UsageError: -gpu is no list of numbers, or -cache is a file.
         DeviceError, MissingDependency: a GPU is asked for and there is none.
     """
+    use_cache_folder(args.cache)
     numbers = gpu_numbers(args)
     backend = args.backend
     if backend is None and args.gpu:

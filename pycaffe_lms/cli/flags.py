@@ -307,6 +307,12 @@ def half(args: argparse.Namespace) -> bool:
     return getattr(args, "math", "") == "bf16"
 
 
+def add_cache(p: argparse._ActionsContainer, what: str, default: str) -> None:
+    """Declare -cache, the folder for `what`; default: the folder without the flag."""
+    text = f"folder in which {what}; off: keep none (default: {default} in the user's cache folder)"
+    p.add_argument("--cache", default="", metavar="DIR", help=text)
+
+
 _GPU = (
     "N,..",
     "number of the GPU to run on; an error if there is none; overrides solver_mode. A list or all: train runs a "
@@ -353,6 +359,8 @@ def add_device(
         help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not; bf16: hidden "
         "activations and their gradients are stored in 16 bits, parameters and their updates in float32",
     )
+    algorithms = "a GPU's fastest algorithms of convolutions are kept, so that the next start takes seconds"
+    add_cache(p, algorithms, "pycaffe_lms/engines")
     p.add_argument(
         "--workspace",
         default=None,

@@ -19,7 +19,7 @@ def _choose(monkeypatch, gpu_there, solver_mode=None, **flags):
     monkeypatch.setattr(devices, "cuda_available", lambda: gpu_there)
     real = devices.get_device
     monkeypatch.setattr(devices, "get_device", lambda name, **options: made.append((name, options)) or real("cpu"))
-    args = Namespace(**{"gpu": "", "backend": None, "workspace": None, "math": "tf32"} | flags)
+    args = Namespace(**{"gpu": "", "backend": None, "workspace": None, "math": "tf32", "cache": ""} | flags)
     devices.choose(args, LMSConfig(), solver_mode=solver_mode)
     return made[0][0]
 
@@ -39,14 +39,14 @@ def test_an_explicit_solver_mode_is_obeyed_and_without_one_the_machine_decides(m
 def test_a_gpu_that_is_not_there_is_an_error_with_a_fix():
     if devices.cuda_available():
         pytest.skip("there is one")
-    args = Namespace(gpu="", backend=None, workspace=None, math="tf32")
+    args = Namespace(gpu="", backend=None, workspace=None, math="tf32", cache="")
     with pytest.raises(CaffeError, match="fix:"):
         devices.choose(args, LMSConfig(), solver_mode=GPU)
 
 
 def test_a_list_that_is_no_number():
     with pytest.raises(UsageError):
-        devices.choose(Namespace(gpu="a", backend=None, workspace=None, math="tf32"), LMSConfig())
+        devices.choose(Namespace(gpu="a", backend=None, workspace=None, math="tf32", cache=""), LMSConfig())
 
 
 def test_the_log_says_what_convolutions_run_through(monkeypatch, caplog, onednn):

@@ -187,7 +187,7 @@ def test_other_commands_use_the_first(monkeypatch, caplog):
             return "a GPU"
 
     monkeypatch.setattr(devices, "get_device", lambda name, index=0: made.append(index) or Device())
-    args = Namespace(gpu="2,1", backend=None, workspace=None, math="tf32")
+    args = Namespace(gpu="2,1", backend=None, workspace=None, math="tf32", cache="")
     for rank in (0, 1):
         devices.choose(args, devices.LMSConfig(), rank=rank)
     assert made == [2, 1]

@@ -135,13 +135,8 @@ def build_parser() -> flags.Parser:
     )
     overrides.add_set(p, "the net, or of the solver or its nets", "layer.data.data_param.batch_size=10")
     flags.add_state(more)
-    more.add_argument(
-        "--cache",
-        default="",
-        metavar="DIR",
-        help="folder in which answers are kept, so that the same question is answered at once; off: keep none "
-        "(default: pycaffe_lms/plans in the user's cache folder)",
-    )
+    answers = "answers are kept, so that the same question is answered at once"
+    flags.add_cache(more, answers, "pycaffe_lms/plans")
     more.add_argument("--summary", action="store_true", help="the page without -steps, as by default")
     known = options_of(LMSConfig).items()
     without = [name for name, option in known if option.for_training or option.flag in _REFUSED or name in _FIRST]

@@ -171,7 +171,7 @@ class _Worker:
 
     def __init__(self) -> None:
         paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         try:
             self._process = subprocess.Popen(
                 [*COMMAND, str(cache_folder())],
