@@ -129,7 +129,7 @@ class Net(Uncopied):
         first_values = FirstValues(self.graph, self.file, self.dtype, self._random)
         first_values.check()
         with self.placed(self.graph):
-            self.arrangement = ops_of(self.device).conv_ahead_plan(self._ordered)
+            self.arrangement: Arrangement = ops_of(self.device).conv_ahead_plan(self._ordered)
             self.memory = self._made_memory(None)
         self.own_blobs = NetBlobs(self.graph, self.dtype, self.memory.store)
         self._first_values = first_values

@@ -7,9 +7,11 @@ raises an error that says what to install. Convolutions through cuDNN are in `op
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -26,6 +28,7 @@ from .cublas import math as math
 from .cublas import set_math as set_math
 from .pages import CudaPages, page_bytes
 from .pinned import nothing_unlocked, pinned_bytes
+from .rehearsal import Kernel, is_rehearsal, note
 
 try:
     import cupy
@@ -145,8 +148,27 @@ def launch(
     """
     if threads <= 0 and not grid:
         return
+    if is_rehearsal():
+        note(source, name, _dtype_name(dtype))
+        return
     blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
     kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared_mem=shared)
+
+
+def compile_kernels(wanted: Iterable[Kernel]) -> None:
+    """Compile kernels for the current device, in as many threads as there are cores: the compiler lets others run."""
+    sources = {(source, dtype): name for source, name, dtype in wanted}  # one compilation for all of its functions
+    if not sources:
+        return
+    device = require().cuda.runtime.getDevice()
+
+    def compiled(source: str, dtype: str, name: str) -> None:
+        with cupy.cuda.Device(device):
+            kernel(source, name, dtype).compile()
+
+    with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1)) as threads:
+        for done in [threads.submit(compiled, *key, name) for key, name in sources.items()]:
+            done.result()
 
 
 _PAUSE = """

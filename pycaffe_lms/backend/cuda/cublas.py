@@ -17,6 +17,7 @@ import numpy as np
 from ...arrays import AnyArray
 from ...errors import DeviceError
 from ..bfloat16 import BFLOAT16
+from .rehearsal import is_rehearsal
 
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _TYPES = {"float32": 0, "float64": 1, "uint16": 14}  # cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF
@@ -158,7 +159,7 @@ def gemm_batched(
 
     leading: elements from one row in memory to the next, of a, b and c; None: rows follow each other.
     """
-    if m == 0 or n == 0 or batch == 0:
+    if m == 0 or n == 0 or batch == 0 or is_rehearsal():
         return
     dtype, half = c.dtype, a.dtype == BFLOAT16
     kind, kind_c = _TYPES[str(a.dtype)], _TYPES[str(dtype)]

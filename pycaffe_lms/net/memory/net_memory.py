@@ -20,10 +20,12 @@ from ...lms.runtime.runtime import Runtime
 from ...memory import exported_views
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
+from ...ops import ops_of
 from ..build.graph import Graph
 from ..program.buffers import makers
 from ..program.programs import AnyStep, HostedStep
 from ..run.executor import Executor
+from ..run.rehearsal import Rehearsal
 from .bound_programs import Bound, BoundPrograms, Build
 from .buffer_store import BufferStore, hand_on
 from .choice import MemoryChoice
@@ -125,6 +127,7 @@ class NetMemory:
             if not bound.room_checked and not self.device.is_host:
                 self.refuse_oom(bound.sequenced.program, bound.plan)
                 bound.room_checked = True
+                ops_of(self.device).kernels_plan(partial(self._rehearse, bound))
             self._last = key
             self.workspace.place()
             if not self.device.is_host:
@@ -145,6 +148,9 @@ class NetMemory:
             exported_views.after_run(bound.split)
             if not self.device.is_host or bound.unmade:
                 exported_views.after_run((*bound.touched, *bound.unmade))
+
+    def _rehearse(self, bound: Bound) -> None:
+        Rehearsal(self.graph, self.device, self.executor.dtype).rehearse(bound.sequenced.steps)
 
     def _run(self, bound: Bound) -> None:
         sequenced, plan = bound.sequenced, bound.plan

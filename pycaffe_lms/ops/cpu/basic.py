@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,7 +10,11 @@ from ...arrays import HostArray
 from .channels import row_slices
 from .threads import ELEMENTS, parallel
 
-__all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "kernels_plan", "scale_by", "sum_arrays", "sum_squares"]
+
+
+def kernels_plan(rehearse: Callable[[], None]) -> None:
+    """Compile the kernels that a device must compile, given operations on arrays without memory. None on a CPU."""
 
 
 def fill(y: HostArray, value: float) -> None:

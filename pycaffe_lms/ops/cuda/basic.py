@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
-from ...backend.cuda import launch
+from ...backend.cuda import compile_kernels, launch
+from ...backend.cuda.rehearsal import rehearsing
 from .elementwise import elementwise, run, totals
 from .packs import aligned
 from .source import BLOCK_SUM
 
-__all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "kernels_plan", "scale_by", "sum_arrays", "sum_squares"]
 
 _PARTS = 1024
 
@@ -41,6 +42,13 @@ extern "C" __global__ void total(const double* work, double* out, long long inde
 }
 """
 )
+
+
+def kernels_plan(rehearse: Callable[[], None]) -> None:
+    """Compile all kernels that operations within `rehearse()` launch; nothing runs."""
+    with rehearsing() as noted:
+        rehearse()
+    compile_kernels(noted)
 
 
 def fill(y: AnyArray, value: float) -> None:

@@ -28,6 +28,7 @@ from numpy.typing import DTypeLike
 from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
+from ....backend.cuda.rehearsal import is_rehearsal
 from ....errors import DeviceError
 from ... import NotBuilt
 from ...geometry import ConvGeometry
@@ -139,6 +140,8 @@ class CudnnPlan:
     def _execute(
         self, direction: str, first: int, second: int, result: int, work: AnyArray | None, bias: int = 0
     ) -> None:
+        if is_rehearsal():
+            return
         built = self.graphs[direction]
         if built.workspace_bytes:
             self._check(work, built.workspace_bytes)
