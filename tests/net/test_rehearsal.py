@@ -10,12 +10,13 @@ import threading
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend import cuda
+from pycaffe_lms.backend import cuda, get_device
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.backend.cpu import CpuDevice
 from pycaffe_lms.backend.cuda import rehearsal
 from pycaffe_lms.net.run.rehearsal import Imagined, Rehearsal, imagined
 from pycaffe_lms.ops import Ops, load_ops
+from pycaffe_lms.ops.cuda import basic
 from tests.ops.test_cuda_launches import shown
 
 from .nets import make_net
@@ -157,3 +158,29 @@ def test_imagined_arrays_have_all_that_operations_ask_for(shape):
             array[1:, 0].shape == (max(0, shape[0] - 1), *shape[2:])
             and array[1:].reshape(-1).view(np.uint8).data.ptr == 512
         )
+
+
+@pytest.mark.gpu
+def test_the_first_run_compiles_nothing_more(monkeypatch):
+    if not cuda.available():
+        pytest.skip("no GPU")
+    compiled, launched, compile_kernels, kernel = set(), set(), cuda.compile_kernels, cuda.kernel
+
+    def ahead(noted):
+        compiled.update(noted)
+        compile_kernels(noted)
+
+    def named(*key):
+        launched.add(key)
+        return kernel(*key)
+
+    device = get_device("cuda")
+    conv = 'layer { name: "conv" type: "Convolution" bottom: "x" top: "x2" convolution_param { num_output: 16 '
+    conv += "kernel_size: 3 pad: 1 } }"
+    first, bn = NET.split('layer { name: "bn"')
+    net = make_net(first + conv + 'layer { name: "bn"' + bn.replace('bottom: "x"', 'bottom: "x2"'), device=device)
+    monkeypatch.setattr(basic, "compile_kernels", ahead)
+    monkeypatch.setattr(cuda, "kernel", named)
+    net.forward()
+    net.backward()
+    assert launched - compiled == set() and len(launched) > 20

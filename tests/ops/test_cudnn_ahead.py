@@ -5,13 +5,15 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda
+from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.ops import NotBuilt
 from pycaffe_lms.ops.cuda.conv import conv
 from pycaffe_lms.ops.cuda.cudnn import ahead, build, convolution
-from pycaffe_lms.ops.cuda.cudnn.graph import Fused
+from pycaffe_lms.ops.cuda.cudnn.graph import Fused, Types
 
 from .fake_cudnn import geometry
 from .test_cudnn_choice import forget, measured
@@ -21,6 +23,7 @@ __all__ = ["measured"]
 SIZES = (28, 24, 20)
 LARGE = [geometry(16, 64, 64, (n, n), 3, pad=1) for n in SIZES]
 LIMIT = 1 << 20
+FAKE = [sys.executable, "-m", "tests.ops.fake_worker"]
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def processes(frontend, monkeypatch):
     """Let processes have the stand-in too; two engines each, of which the later one is faster."""
     frontend.engines = {"slow": 64, "fast": 128}
     cuda.require().cuda.Device = lambda device: SimpleNamespace(mem_info=(64 << 30, 80 << 30))
-    monkeypatch.setattr(ahead, "COMMAND", [sys.executable, "-m", "tests.ops.fake_worker"])
+    monkeypatch.setattr(ahead, "COMMAND", [*FAKE, "works"])
     monkeypatch.setattr(build, "_collected", None)
     return frontend
 
@@ -93,7 +96,7 @@ def test_whether_cudnn_can_is_assumed_until_it_is_known(processes, measured, mon
     ],
 )
 def test_what_processes_fail_to_build_is_built_here(processes, measured, monkeypatch, caplog, how, reason):
-    monkeypatch.setenv("FAKE_WORKER", how)
+    monkeypatch.setattr(ahead, "COMMAND", [*FAKE, how])
     measured.times = [3.0, 2.0, 1.0]
     plans = conv.conv_ahead_plan(ask)
     assert all(set(plan.graphs) == {*convolution.DIRECTIONS, convolution.FUSED} for plan in plans)
@@ -126,3 +129,46 @@ def test_each_is_built_once_and_beside_what_it_competes_with():
 def test_free_memory_limits_the_number_of_processes(monkeypatch, tasks, free, count):
     monkeypatch.setattr(ahead.os, "sched_getaffinity", lambda pid: range(16), raising=False)
     assert ahead._processes(tasks, free) == count
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("half", [False, True])
+def test_engines_that_processes_built_give_the_bits_of_those_built_here(gpu, half, tmp_path, monkeypatch, caplog):
+    cupy, kind = cuda.require(), BFLOAT16 if half else np.dtype(np.float32)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    forget(monkeypatch)
+
+    def plans():
+        return [convolution.plan(g, kind, 1 << 28, fused=Fused(True, True)) for g in shapes]
+
+    shapes = [replace(geometry(16, 64, 64, (n, n), 3, pad=1), channels_last=True) for n in SIZES[:1]]
+    monkeypatch.setattr(ahead, "FEWEST", 1)
+    (plan,) = conv.conv_ahead_plan(plans)
+    assert not caplog.records and all(isinstance(g.run, build._Stored) for g in plan.graphs.values())
+    bits = np.random.default_rng(1).normal(size=(3, 16 * 64 * 28 * 28)).astype(np.float32)
+    x, y, z = (cupy.array(cuda_bits(row, half)) for row in bits)
+    work = cupy.zeros(max(1, plan.workspace_bytes), np.uint8)
+    for direction, loaded in plan.graphs.items():
+        fused = plan.fused if direction == convolution.FUSED else Fused()
+        its = "forward" if direction == convolution.FUSED else direction
+        limit = 1 << 28
+        if its == "backward_filter":
+            limit = ((1 << 28) - 64 * 64 * 9 * 4) // 512 * 512
+        wanted = build.Wanted(
+            shapes[0], its, fused, limit, 0, "measure", Types(half, half and its == "backward_filter")
+        )
+        candidates = build._described(wanted)
+        engine = candidates.named(loaded.name)
+        assert engine.workspace_bytes == loaded.workspace_bytes
+        found = []
+        for run, index in ((loaded.run, loaded.index), (build.runner(candidates.graph), engine.index)):
+            z[...] = 0
+            build.handle(0)
+            run({1: x.data.ptr, 2: y.data.ptr, 3: z.data.ptr, 4: y.data.ptr}, work.data.ptr, index, None)
+            found.append(cupy.asnumpy(z))
+        assert np.array_equal(*found) and np.any(found[0])
+
+
+def cuda_bits(values, half):
+    """Values as float32, or as the upper halves of their bits, which are bfloat16."""
+    return (values.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16) if half else values

@@ -49,7 +49,7 @@ def build_ahead(wanted: Iterable[Wanted]) -> None:
     free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info
     count = _processes(len(tasks), free)
     if count > 1:
-        _Batch(tasks).run(count)
+        _Building(tasks).run(count)
 
 
 def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
@@ -71,7 +71,7 @@ def _processes(tasks: int, free: int) -> int:
     return min(_MOST, cores, tasks, free // 2 // _DEVICE_BYTES)
 
 
-class _Batch:
+class _Building:
     """Hand tasks to processes, each served by a thread."""
 
     def __init__(self, tasks: Sequence[list[Wanted]]):
