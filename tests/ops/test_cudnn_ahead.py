@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -67,6 +68,20 @@ def test_the_next_start_asks_once_and_starts_nothing(processes, measured, monkey
     asked = []
     conv.conv_ahead_plan(lambda: asked.append(ask()))
     assert len(asked) == 1 and not measured.calls
+
+
+def test_a_rank_waits_for_the_one_that_builds(processes, measured, monkeypatch):
+    """What two ranks ask for is built by the first, and read from the store by the second."""
+    with build.collecting() as wanted, contextlib.suppress(NotBuilt):
+        ask()
+    with build.store_of(0).alone():
+        second = threading.Thread(target=ahead.build_ahead, args=(wanted,))
+        second.start()
+        ahead._Building(ahead._tasks(wanted)).run(2)
+        assert second.is_alive() and all(build.is_stored(one) for one in wanted)
+        monkeypatch.setattr(ahead, "_Building", None)
+    second.join()
+    assert not measured.calls
 
 
 def test_few_engines_are_built_here(processes, measured, monkeypatch):

@@ -279,9 +279,8 @@ class Parts:
         return {k: {"s": round(v, 3), "calls": self.counts.get(k, 0)} for k, v in sorted(self.seconds.items())}
 
 
-def start(net: str, math: str, beside: str, profiled: str) -> dict:
+def start(net: str, math: str, profiled: str) -> dict:
     """Build a solver and run three iterations, and say how long each part took."""
-    ahead.ALONE = not beside
     name, _, batch = net.partition(":")
     profile, spans, parts = cProfile.Profile(), {"imports_s": time.time() - float(os.environ["STARTED"])}, Parts()
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(name)s %(message)s", stream=sys.stderr)
@@ -380,7 +379,6 @@ def main(argv=None) -> int:
     p.add_argument(
         "--start", nargs="*", default=["googlenet:256 bf16"], metavar='"NAME:BATCH MATH"', help="starts that are timed"
     )
-    p.add_argument("--beside", action="store_true", help="let processes measure while others build")
     p.add_argument("--profile", action="store_true", help="list the functions that took the time, which slows them")
     p.add_argument("--seconds", type=float, default=225.0, help="of everything")
     p.add_argument("--jobs", type=int, default=12)
@@ -415,7 +413,7 @@ def main(argv=None) -> int:
         for number, one in enumerate(args.start):
             own = {name: f"{path}{number}" for name, path in caches.items()}
             for again in ("cold", "again"):
-                words = (*one.split(), "beside" * args.beside, "profiled" * args.profile)
+                words = (*one.split(), "profiled" * args.profile)
                 limit = until - time.perf_counter()
                 said_now = _child("--json", str(args.json), "--child", "start", *words, env=own, limit=limit)
                 keep({f"start {one} {again}": said_now})

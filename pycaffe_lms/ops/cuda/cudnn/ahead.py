@@ -1,8 +1,8 @@
 """Build the engines of many convolutions at once, before anyone asks for them one by one.
 
 cuDNN's frontend holds Python's lock while it builds an engine, so processes do it (`worker.py`), each with a context of
-its own on the GPU. They build all engines first; then they measure, one process at a time, while nothing else runs. The
-choices, with the engines as cuDNN writes them, reach this process through the store.
+its own on the GPU. One of them at a time measures what it has built, while the others build, which hardly uses the GPU.
+The choices, with the engines as cuDNN writes them, reach this process through the store.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from typing import Any
 
 from ....backend import cuda
 from ....formats.cache_folder import cache_folder
-from .build import KNOWN, Wanted
+from .build import KNOWN, Wanted, is_stored, store_of
 
 COMMAND = [sys.executable, "-m", "pycaffe_lms.ops.cuda.cudnn.worker"]
 FEWEST = 4  # missing engines from which processes are started
 _MOST = 12  # processes
 _DEVICE_BYTES = 1 << 30  # device memory that a process may take: its context, handle and kernels
-ALONE = True  # nothing is built while engines are measured
 _FIRST_S, _EVERY_S = 1.0, 2.0  # when the log tells how far it is
 _ENDING_S = 10.0  # seconds that a process may take to end after it closed its output
 _ROOT = Path(__file__).parents[4]  # the folder of the package
@@ -41,15 +40,19 @@ class Lost(Exception):
 
 
 def build_ahead(wanted: Iterable[Wanted]) -> None:
-    """Have engines built, measured and stored. What cannot be is built later where it is asked for, after a warning."""
+    """Have engines built, measured and stored. What cannot be is built later where it is asked for, after a warning.
+
+    Ranks of a training ask for the same ones: the first has them built, the others wait and find them in the store.
+    """
     tasks = _tasks(wanted)
-    missing = sum(map(len, tasks))
-    if missing < FEWEST:
+    if sum(map(len, tasks)) < FEWEST:
         return
-    free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info
-    count = _processes(len(tasks), free)
-    if count > 1:
-        _Building(tasks).run(count)
+    with store_of(tasks[0][0].device).alone():
+        tasks = _tasks(one for task in tasks for one in task if not is_stored(one))
+        free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info if tasks else (0, 0)
+        count = _processes(len(tasks), free)
+        if sum(map(len, tasks)) >= FEWEST and count > 1:
+            _Building(tasks).run(count)
 
 
 def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
@@ -77,8 +80,8 @@ class _Building:
     def __init__(self, tasks: Sequence[list[Wanted]]):
         self._tasks = deque(tasks)
         self._total = sum(map(len, tasks))
-        self._lock, self._turn, self._all_built = threading.Lock(), threading.Lock(), threading.Event()
-        self._unbuilt, self._built, self._measured = len(tasks), 0, 0
+        self._lock, self._turn = threading.Lock(), threading.Lock()  # of these numbers, and who may measure
+        self._built, self._measured = 0, 0
         self._failures: list[str] = []
         self._workers: list[_Worker] = []
         self._begin = time.monotonic()
@@ -121,22 +124,18 @@ class _Building:
         _log.info(text, self._built, self._total, self._measured, seconds)
 
     def _serve(self) -> None:
-        """Let a process build tasks while there are any, then measure the engines of its own."""
+        """Let a process build and measure engines, task by task, while there are any."""
         worker = None
         try:
             worker = _Worker()
             self._workers.append(worker)
-            done = []
             for task in iter(self._next, None):
-                self._prepare(worker, task)
-                if ALONE:
-                    done.append(task)
-                else:
-                    self._choose(worker, task)
-            if ALONE:
-                self._all_built.wait()
-            for task in done:
-                self._choose(worker, task)
+                worker.ask("prepare", task)
+                with self._lock:
+                    self._built += len(task)
+                with self._turn:
+                    worker.ask("find", task)
+                    self._measured += len(task)
         except Lost as error:
             self._failures.append(str(error))
         finally:
@@ -146,24 +145,6 @@ class _Building:
     def _next(self) -> list[Wanted] | None:
         with self._lock:
             return self._tasks.popleft() if self._tasks else None
-
-    def _choose(self, worker: _Worker, task: list[Wanted]) -> None:
-        with self._turn:
-            worker.ask("find", task)
-            self._measured += len(task)
-
-    def _prepare(self, worker: _Worker, task: list[Wanted]) -> None:
-        """Have a task built, and count it. Raises Lost; then nobody waits for the task."""
-        built = 0
-        try:
-            worker.ask("prepare", task)
-            built = len(task)
-        finally:
-            with self._lock:
-                self._built += built
-                self._unbuilt -= 1
-                if not self._unbuilt:
-                    self._all_built.set()
 
 
 class _Worker:

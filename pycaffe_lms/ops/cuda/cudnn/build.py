@@ -170,7 +170,7 @@ def loaded(wanted: Wanted) -> CudnnGraph:
             found.run.load()
         except found.run.refusals as error:
             _log.warning("The stored engine of %s cannot be loaded and is chosen again: %s", wanted, first_line(error))
-            _store(wanted.device).forget(found.run.key)
+            store_of(wanted.device).forget(found.run.key)
             del _graphs[wanted]
             return find(wanted)
     return found
@@ -207,9 +207,17 @@ def _stored(wanted: Wanted) -> CudnnGraph | None:
     return CudnnGraph(_Stored(wanted.device, key, known.plan), 0, known.name, known.workspace_bytes)
 
 
+def is_stored(wanted: Wanted) -> bool:
+    """Return whether the store has an engine, or the reason why there is none."""
+    try:
+        return _stored(wanted) is not None
+    except CudnnUnsupported:
+        return True
+
+
 def _recall(wanted: Wanted) -> tuple[str, Choice | None]:
     """Return what was chosen before, and its key."""
-    store, key = _store(wanted.device), str(wanted)
+    store, key = store_of(wanted.device), str(wanted)
     found = store.get(key) if wanted.mode == KNOWN or measures(wanted) else None
     if found is None and not measures(wanted):
         key += _UNMEASURED
@@ -279,7 +287,7 @@ def _described(wanted: Wanted) -> choice.Candidates:
     except refusals as error:
         reason = f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}"
         if isinstance(error, frontend.cudnnGraphNotSupportedError):  # others may be a passing lack of memory
-            _store(wanted.device).put(_recall(wanted)[0], Choice("", refused=reason))
+            store_of(wanted.device).put(_recall(wanted)[0], Choice("", refused=reason))
         raise CudnnUnsupported(reason) from error
     return choice.Candidates(graph, refusals, limit)
 
@@ -289,7 +297,7 @@ def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | No
 
     None: there is none, or a plain convolution followed by a kernel is faster.
     """
-    store, (key, known) = _store(wanted.device), _recall(wanted)
+    store, (key, known) = store_of(wanted.device), _recall(wanted)
     if known is not None:  # an engine that cuDNN could not write
         engine = candidates.named(known.name)
         if engine is not None:
@@ -358,7 +366,7 @@ def runner(graph: Any) -> Callable[..., None]:
     return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
 
 
-def _store(device: int) -> Store:
+def store_of(device: int) -> Store:
     place = cache_folder(), device
     if place not in _stores:
         name, frontend = cuda.require().cuda.runtime.getDeviceProperties(device)["name"], library.load()[0]

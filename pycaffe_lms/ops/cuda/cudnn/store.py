@@ -13,8 +13,15 @@ import logging
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 from ....formats.cache_folder import OFF, cache_folder, use_cache_folder
 
@@ -68,6 +75,17 @@ class Store:
         """Drop a choice that turned out to be of no use."""
         self._known.pop(key, None)
         self._path(key).unlink(missing_ok=True)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within: no other process is within `alone` of this folder, where the system can lock files."""
+        with (self.folder / "lock").open("ab") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                except OSError as error:  # some network file systems
+                    _log.warning("%s: several processes may build the same engines: %s", self.folder, error)
+            yield
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.engine"
