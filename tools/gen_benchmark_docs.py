@@ -42,8 +42,8 @@ def text() -> str:
     for model in ("resnet-152", "unet-3d"):
         page = with_part(page, model, example(model))
     rows = json.loads((MEASURED / "scenarios.json").read_text())
-    for backend in ("plan", "sim"):
-        page = with_part(page, f"scenarios {backend}", markdown([r for r in rows if r["backend"] == backend], 4))
+    for backend, ranks in (("cuda", 1), ("plan", 4), ("sim", 4)):
+        page = with_part(page, f"scenarios {backend}", markdown([r for r in rows if r["backend"] == backend], ranks))
     return page
 
 
