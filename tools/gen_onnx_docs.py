@@ -94,7 +94,9 @@ every net of phase TEST, Dropout does nothing, and BatchNorm uses its running st
   too.
 * **Shapes** are fixed to those of the net. With `-dynamic_batch` (in Python `dynamic_batch=True`) the batch size is
   free: the first axis of the first input is called `batch`, and so is that of every input with as many items. If the
-  net cannot run with another batch size, the export stops and names the layers that prevent it.
+  net cannot run with another batch size, the export stops and names the layers that prevent it. The rows
+  that Filter chooses and Proposal finds have no fixed number. Layers behind them follow, as in Faster R-CNN; the export
+  stops where one would differ with that number.
 * **Names.** A tensor has the name of its blob, a node the name of its layer. Several layers in place write one blob:
   the last one's result has the blob's name, and earlier ones are called `BLOB.LAYER`. An input keeps its name even if
   a layer overwrites it; then the result is called `BLOB.LAYER`. Weights are called `LAYER/weight`, `LAYER/bias` and

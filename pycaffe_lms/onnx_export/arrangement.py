@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .site import Precision, Site, converts
 
 _FAMILY = "utility"
@@ -116,6 +118,19 @@ def tile(site: Site) -> str:
     axis = site.layer.canonical_axis(site.param.tile_param.axis, len(site.shape))
     repeats = [site.layer.tiles if i == axis else 1 for i in range(len(site.shape))]
     return site.op("Tile", site.x, site.const(repeats))
+
+
+@converts(
+    "Filter",
+    family=_FAMILY,
+    ops="Reshape Cast Compress",
+    note="the number of rows is known only after a run",
+    precision=Precision.GIVEN,
+)
+def filter_rows(site: Site) -> list[str]:
+    selector = site.reshape(site.bottoms[-1], (-1,)) if len(site.bottom_shapes[-1]) > 1 else site.bottoms[-1]
+    chosen = site.cast(selector, np.bool_)
+    return [site.op("Compress", x, chosen, axis=0) for x in site.bottoms[:-1]]
 
 
 @converts("Eltwise", family="common", ops="Sum Mul Max")

@@ -37,7 +37,8 @@ def convert(
 ) -> Sketch:
     """Sketch a net, the values of which are in `layer.blobs` of its layers.
 
-    other: the same net with another batch size, for a dynamic batch. half: compute in float16 where that is safe.
+    other: the same net with other sizes where they may vary, see `export.with_other_sizes`. half: compute in float16
+    where that is safe.
     Raises: ExportError, naming every layer that cannot be exported.
     """
     first = _Conversion(graph, other or graph, graph, dtype, opset, half)
@@ -58,7 +59,8 @@ class _Conversion:
 
     source: the graph whose layers hold the values. tensor_of: value -> name of its tensor; values may share one.
     type_of: tensor -> its type; `cast`: (tensor, type) -> the tensor cast to it.
-    open: value -> its axes whose sizes are known only after a run.
+    open: value -> its axes whose sizes are known only after a run, of a layer behind which there can be no other.
+    counted: values with as many rows as a run finds, and those made of them.
     records: what each layer wrote, without names. states: outputs that the net itself does not have.
     """
 
@@ -72,6 +74,7 @@ class _Conversion:
         self.type_of: dict[str, np.dtype] = {}
         self.cast: dict[tuple[str, np.dtype], str] = {}
         self.open: dict[int, set[int]] = {}
+        self.counted: set[int] = set()
         self.records: list[list[Record]] = []
         self.states: list[Tensor] = []
 
@@ -86,12 +89,14 @@ class _Conversion:
             if node.layer.declares.is_net_input:
                 problems += self._input(node)
                 continue
+            if hasattr(node.layer, "counted") or not self.counted.isdisjoint(node.bottoms):
+                self.counted.update(node.tops)
             converter = CONVERTERS.get(node.layer.param.type)
             if converter is None:
                 problems.append(Problem(_place(node), *_why_not(node)))
                 continue
             if [self.graph.params[p].shape for p in node.params] != [self.other.params[p].shape for p in twin.params]:
-                problems.append(_by_batch(node))
+                problems.append(self._by_size(node))
                 continue
             if any(b in self.open for b in node.bottoms):
                 reason = "reads a blob whose size is known only after a run"
@@ -185,10 +190,17 @@ class _Conversion:
     def differences(self, second: _Conversion) -> list[Problem]:
         """Return a problem for each layer that is written in another way with another batch size."""
         return [
-            _by_batch(node)
+            self._by_size(node)
             for node, mine, theirs in zip(self.graph.nodes, self.records, second.records, strict=True)
             if mine != theirs
         ]
+
+    def _by_size(self, node: Node) -> Problem:
+        """Return the problem of a layer that would be written in another way for another size."""
+        if not self.counted.isdisjoint(node.bottoms):
+            reason = "is not the same for each number of rows, which is known only after a run"
+            return Problem(_place(node), reason, "cut the net before this layer")
+        return Problem(_place(node), "depends on the batch size", "export it without dynamic_batch")
 
     def finish(self) -> Sketch:
         """Add the outputs, name all tensors, and return the sketch."""
@@ -257,10 +269,6 @@ def _shapes(graph: Graph, node: Node) -> Shapes:
 
 def _place(node: Node) -> Where:
     return Where(line=node.line, layer=node.name, type=node.layer.param.type)
-
-
-def _by_batch(node: Node) -> Problem:
-    return Problem(_place(node), "depends on the batch size", "export it without dynamic_batch")
 
 
 def _why_not(node: Node) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Convert layers that find objects and that pool regions.
 
-DetectionOutput becomes NonMaxSuppression, around which the best of each class, and of each image, are chosen.
+DetectionOutput becomes NonMaxSuppression, around which the best of each class, and of each image, are chosen. So does
+Proposal, whose regions other layers read.
 """
 
 from __future__ import annotations
@@ -238,3 +239,59 @@ def _shown(site: Site, rows: str, images: str) -> str:
     end = site.op("Add", found, site.op("Mul", empty, site.op("Add", images, site.const(1))))
     ends = (site.unsqueeze(v, [0]) for v in (empty, end))
     return site.op("Slice", site.op("Concat", rows, default, axis=0), *ends, site.const([0]))
+
+
+@converts(
+    "Proposal",
+    family=_FAMILY,
+    ops="Reshape Gather Transpose Slice Mul Add Sub Div Exp Max Min Less ReduceMax Where TopK Unsqueeze Expand "
+    "GatherElements NonMaxSuppression Squeeze Shape Cast Concat",
+    note="the number of regions is known only after a run; those less than a pixel apart count as overlapping",
+    precision=Precision.SINGLE,
+)
+def proposal(site: Site) -> list[str]:
+    p, (_, _, height, width) = site.param.proposal_param, site.shape
+    anchors = len(site.layer.anchors)
+    many = height * width * anchors
+    numbers = site.reshape(site.bottoms[2], (0, -1))
+    boxes = site.op("Transpose", site.reshape(site.bottoms[1], (0, anchors, 4, height, width)), perm=[0, 3, 4, 1, 2])
+    boxes = _regions(site, site.reshape(boxes, (0, many, 4)), numbers)
+    scores = site.op("Gather", site.reshape(site.x, (0, 2, anchors, height, width)), site.const(1), axis=1)
+    scores = site.reshape(site.op("Transpose", scores, perm=[0, 2, 3, 1]), (0, many))
+    side = 3 if np.prod(site.bottom_shapes[2][1:]) > 3 else 2
+    least = site.affine(site.op("Gather", numbers, site.const([side, 2]), axis=1), p.min_size, 0)
+    sizes = site.op("Sub", _columns(site, boxes, 2, 4), _columns(site, boxes, 0, 2))
+    small = site.cast(site.op("Less", site.affine(sizes, 1, 1), site.unsqueeze(least, [1])), site.dtype)
+    small = site.cast(site.reduce("ReduceMax", small, [2], keep=False), np.bool_)
+    scores = site.op("Where", small, site.number(0), scores)
+    best = min(p.pre_nms_topn, many)
+    scores, places = site.ops("TopK", scores, site.const([best]), outputs=2, axis=1)
+    four = site.op("Concat", site.op("Shape", places), site.const([4]), axis=0)
+    boxes = site.op("GatherElements", boxes, site.op("Expand", site.unsqueeze(places, [2]), four), axis=1)
+    ends = site.op("Concat", _columns(site, boxes, 0, 2), site.affine(_columns(site, boxes, 2, 4), 1, 1), axis=2)
+    given = (ends, site.unsqueeze(scores, [1]))
+    ends, values = (site.cast(x, np.float32) if site.dtype != np.float32 else x for x in given)
+    share = site.const([min(max(p.nms_thresh, 0), 1)], np.float32)
+    found = site.op("NonMaxSuppression", ends, values, site.const([p.post_nms_topn]), share)  # (R, 3)
+    image, place = (site.squeeze(_columns(site, found, i, i + 1), [1]) for i in (0, 2))
+    rows = site.op("Add", site.op("Mul", image, site.const(best)), place)
+    rows, order = site.ops("TopK", rows, site.op("Shape", rows), outputs=2, axis=0, largest=0)
+    image = site.unsqueeze(site.cast(site.op("Gather", image, order), site.dtype), [1])
+    regions = site.op("Gather", site.reshape(boxes, (-1, 4)), rows, axis=0)
+    tops = [site.op("Concat", image, regions, axis=1)]
+    if len(site.top_shapes) > 1:
+        tops.append(site.op("Gather", site.reshape(scores, (-1,)), rows))
+    return tops
+
+
+def _regions(site: Site, moves: str, numbers: str) -> str:
+    """Write the anchors (N, H W A, 4), moved and cut to the pictures."""
+    anchors = site.layer.placed(*site.shape[2:]).reshape(-1, 4)
+    size = anchors[:, 2:] - anchors[:, :2] + 1
+    wide = site.const(size, site.dtype)
+    centre = site.op("Mul", _columns(site, moves, 0, 2), wide)
+    centre = site.op("Add", centre, site.const(anchors[:, :2] + size / 2, site.dtype))
+    half = site.op("Div", site.op("Mul", site.op("Exp", _columns(site, moves, 2, 4)), wide), site.number(2))
+    boxes = site.op("Concat", site.op("Sub", centre, half), site.op("Add", centre, half), axis=2)
+    ends = site.affine(site.op("Gather", numbers, site.const([1, 0, 1, 0]), axis=1), 1, -1)
+    return site.op("Min", site.op("Max", boxes, site.number(0)), site.unsqueeze(ends, [1]))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import CaffeError, ExportError, UsageError, Where
+from ..layers.detection.proposal import CountedRowsLayer
+from ..layers.shape.filter import FilterLayer
 from ..net.build.graph import Graph
 from ..net.build.wiring import wire
 from ..proto.caffe_pb2 import NetParameter
@@ -51,8 +54,13 @@ def export_onnx(
             "a net of phase TRAIN is not for use", fix="build it with phase TEST: caffe.Net(.., caffe.TEST)"
         )
     net.refresh_shapes()
-    other = with_another_batch(net) if dynamic_batch else None
-    sketch = convert(net.graph, dtype=net.dtype, opset=opset, file=net.file, other=other, half=math == "fp16")
+    write = partial(convert, net.graph, dtype=net.dtype, opset=opset, file=net.file, half=math == "fp16")
+    try:
+        other = with_other_sizes(net, int(dynamic_batch)) if dynamic_batch or _counting(net.graph) else None
+    except CaffeError:
+        write()  # name first what cannot be exported with the present sizes either
+        raise
+    sketch = write(other=other)
     return model.write_model(sketch, path)
 
 
@@ -63,15 +71,18 @@ def batch_inputs(net: Net) -> dict[str, tuple[int, ...]]:
     return {name: shape for name, shape in shapes.items() if shape and shape[0] == first[0]} if first else {}
 
 
-def with_another_batch(net: Net) -> Graph:
-    """Return the net's graph with one more item in the batch."""
+def with_other_sizes(net: Net, items: int = 1) -> Graph:
+    """Return the net's graph with so many items more in the batch, and two more rows where a layer counts them.
+
+    Two, so that a number of rows is never taken for the batch.
+    """
     graph = net.graph
     shapes = {name: list(graph.values[graph.last[name]].shape) for name in net.inputs}
     first = next(iter(shapes.values()), [])
-    if not first:
+    if items and not first:
         what = f'input "{net.inputs[0]}" has no axis for a batch' if shapes else "the net has no inputs"
         raise ExportError(what, where=Where(file=net.file), fix="leave out dynamic_batch")
-    batch, follow = first[0], batch_inputs(net)
+    follow = batch_inputs(net) if items else {}
     message = NetParameter()
     message.CopyFrom(net.message)
     for layer, node in zip(message.layer, graph.nodes, strict=True):
@@ -79,11 +90,29 @@ def with_another_batch(net: Net) -> Graph:
             continue
         del layer.input_param.shape[:]
         for top in layer.top:
-            dims = [batch + 1, *shapes[top][1:]] if top in follow else shapes[top]
+            dims = [shapes[top][0] + items, *shapes[top][1:]] if top in follow else shapes[top]
             layer.input_param.shape.add(dim=dims)
     try:
-        return wire(message, [node.line for node in graph.nodes], file=net.file, dtype=net.dtype)
+        other = wire(message, [node.line for node in graph.nodes], file=net.file, dtype=net.dtype)
     except CaffeError as error:
-        error.message += f" (with a batch of {batch + 1} instead of {batch})"
-        error.fix = f"{error.fix}; or export it without dynamic_batch" if error.fix else "leave out dynamic_batch"
+        if items:
+            error.message += f" (with a batch of {first[0] + items} instead of {first[0]})"
+            error.fix = f"{error.fix}; or export it without dynamic_batch" if error.fix else "leave out dynamic_batch"
         raise
+    counting = _counting(other)
+    for i, counts in counting.items():
+        counts.counted = graph.values[graph.nodes[i].tops[0]].shape[0] + 2
+    if counting:
+        try:
+            other.infer_shapes(known=len(other.nodes))
+        except CaffeError as error:
+            error.message += " (with two rows more than now; their number is known only after a run)"
+            error.fix = "cut the net before this layer"
+            raise
+    return other
+
+
+def _counting(graph: Graph) -> dict[int, CountedRowsLayer | FilterLayer]:
+    """Return the layers that say after forward how many rows their tops have, by their numbers."""
+    layers = {node.index: node.layer for node in graph.nodes}
+    return {i: layer for i, layer in layers.items() if isinstance(layer, (CountedRowsLayer, FilterLayer))}

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from ..layers.base import Shape
 from .sketch import Names, Sketch, SketchNode, Tensor
 
-ONNX_TYPES = {"float32": 1, "float64": 11, "int64": 7, "float16": 10}  # onnx.TensorProto's numbers
+ONNX_TYPES = {"float32": 1, "float64": 11, "int64": 7, "float16": 10, "bool": 9}  # onnx.TensorProto's numbers
 
 
 Record: TypeAlias = tuple[Any, ...]

@@ -32,7 +32,7 @@ def random_inputs(net: Net, seed: int, spread: float | None = None) -> dict[str,
     for name in net.inputs:
         shape = tuple(net.blobs[name].shape)
         layer, bottom = _reader(net, net.graph.last[name])
-        maker = _SPECIAL.get((layer.param.type, bottom)) if layer is not None else None
+        maker = _maker(layer, bottom) if layer is not None else None
         if maker is not None:
             values = maker(net, layer, shape, rng)
         elif spread is None:
@@ -51,9 +51,19 @@ def _reader(net: Net, value: int) -> tuple[Any, int]:
                 return node.layer, list(node.bottoms).index(value)
             for top in node.tops:
                 layer, bottom = _reader(net, top)
-                if layer is not None and (layer.param.type, bottom) in _SPECIAL:
+                if layer is not None and _maker(layer, bottom) is not None:
                     return layer, bottom
     return None, 0
+
+
+def _maker(layer: Any, bottom: int) -> _Maker | None:
+    """Return what makes the numbers that a bottom of this layer needs; None for any."""
+    counted_back = bottom - len(layer.param.bottom)
+    return _SPECIAL.get((layer.param.type, bottom)) or _SPECIAL.get((layer.param.type, counted_back))
+
+
+def _choice(net: Net, layer: Any, shape: tuple[int, ...], rng: np.random.Generator) -> HostArray:
+    return rng.integers(0, 2, shape)
 
 
 def _indices(net: Net, layer: Any, shape: tuple[int, ...], rng: np.random.Generator) -> HostArray:
@@ -81,6 +91,14 @@ def _regions(net: Net, layer: Any, shape: tuple[int, ...], rng: np.random.Genera
     return rows.reshape(shape)
 
 
+def _pictures(net: Net, layer: Any, shape: tuple[int, ...], rng: np.random.Generator) -> HostArray:
+    """Return rows of height, width and scale, of the picture that the map is of."""
+    _, _, height, width = net.blobs[layer.param.bottom[0]].shape
+    rows = np.ones((shape[0], int(np.prod(shape[1:]))))
+    rows[:, 0], rows[:, 1] = (side * layer.options.feat_stride for side in (height, width))
+    return rows.reshape(shape)
+
+
 _SPECIAL: dict[tuple[str, int], _Maker] = {
     ("Embed", 0): _indices,
     ("BatchReindex", 1): _items,
@@ -88,4 +106,6 @@ _SPECIAL: dict[tuple[str, int], _Maker] = {
     ("RNN", 1): _marks,
     ("ROIPooling", 1): _regions,
     ("PSROIPooling", 1): _regions,
+    ("Proposal", 2): _pictures,
+    ("Filter", -1): _choice,
 }

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from pycaffe_lms.errors import ExportError
+from pycaffe_lms.errors import ExportError, ShapeError
 from pycaffe_lms.onnx_export import export_onnx
 from pycaffe_lms.onnx_export.trial import random_inputs
 from tests.layers.test_detection_output import OPENCV, OPTIONS, inputs
@@ -93,3 +93,89 @@ def test_the_number_of_regions_stays_open_where_they_are_the_first_input(tmp_pat
         net.blobs["rois"].reshape(n, 5)
         agree(net, exported, random_inputs(net, n))
         assert net.blobs["p"].shape[0] == n and net.blobs["p"].data.any()
+
+
+HEAD = """
+layer { name: "in" type: "Input" top: "x" top: "im_info"
+  input_param { shape { dim: [1, 3, 6, 8] } shape { dim: [1, 3] } } }
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 6 kernel_size: 3 pad: 1 } }
+layer { name: "score" type: "Convolution" bottom: "c" top: "score" convolution_param { num_output: 4 kernel_size: 1 } }
+layer { name: "pair" type: "Reshape" bottom: "score" top: "pair" reshape_param { shape { dim: [0, 2, -1, 0] } } }
+layer { name: "soft" type: "Softmax" bottom: "pair" top: "soft" }
+layer { name: "prob" type: "Reshape" bottom: "soft" top: "prob" reshape_param { shape { dim: [0, 4, -1, 0] } } }
+layer { name: "move" type: "Convolution" bottom: "c" top: "move" convolution_param { num_output: 8 kernel_size: 1 } }
+layer { name: "proposal" type: "Proposal" bottom: "prob" bottom: "move" bottom: "im_info" top: "rois"
+  proposal_param { ratio: [0.667, 1.5] scale: 2 nms_thresh: 0.15 post_nms_topn: 50 min_size: 4 } }
+layer { name: "pool" type: "ROIPooling" bottom: "c" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.0625 } }
+layer { name: "flat" type: "Flatten" bottom: "pool" top: "flat" }
+layer { name: "fc" type: "InnerProduct" bottom: "flat" top: "fc" inner_product_param { num_output: 7 } }
+layer { name: "relu" type: "ReLU" bottom: "fc" top: "fc" }
+layer { name: "cls" type: "InnerProduct" bottom: "fc" top: "cls" inner_product_param { num_output: 3 } }
+layer { name: "cls_prob" type: "Softmax" bottom: "cls" top: "cls_prob" }
+"""
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_detector_of_two_stages(opset, tmp_path):
+    """Regions as Faster R-CNN finds them, in a number that no size in the file names, and classes of each of them."""
+    net = net_of(HEAD)
+    rng = np.random.default_rng(1)
+    for name in net.params:
+        net.params[name][0].data = rng.normal(size=net.params[name][0].shape) * 0.3
+    exported = Exported(net, tmp_path, opset=opset)
+    assert exported.shape("cls_prob") == ["", 3]
+    numbers = set()
+    for _ in range(3):
+        picture = rng.normal(size=(1, 3, 6, 8)).astype(np.float32)
+        agree(net, exported, {"x": picture, "im_info": np.float32([[96, 128, 1]])})
+        numbers.add(len(net.blobs["cls_prob"].data))
+    assert len(numbers) > 1 and min(numbers) > 3
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layers_behind_chosen_rows(dynamic, tmp_path):
+    shapes = "shape { dim: [6, 4] } shape { dim: 6 }"
+    text = layer("in", "Input", "", "x chosen", f"input_param {{ {shapes} }}")
+    text += layer("f", "Filter", "x chosen", "some")
+    text += layer("fc", "InnerProduct", "some", "fc", "inner_product_param { num_output: 3 }")
+    text += layer("soft", "Softmax", "fc", "soft")
+    net = net_of(text)
+    net.params["fc"][0].data = np.random.default_rng(0).normal(size=(3, 4))
+    exported = Exported(net, tmp_path, dynamic_batch=dynamic)
+    assert exported.shape("soft") == ["", 3] and exported.shape("x") == ["batch" if dynamic else 6, 4]
+    for n in (6, 9) if dynamic else (6,):
+        net.blobs["x"].reshape(n, 4)
+        net.blobs["chosen"].reshape(n)
+        for rows in ([0, 3], range(n), [5], []):
+            chosen = np.isin(np.arange(n), list(rows))
+            agree(net, exported, {"x": np.random.default_rng(n).normal(size=(n, 4)), "chosen": chosen * 2})
+            assert net.blobs["soft"].shape == (len(rows), 3)
+
+
+def test_a_layer_that_needs_the_number_of_rows_is_refused(tmp_path):
+    text = layer("in", "Input", "", "x chosen", "input_param { shape { dim: [6, 4] } shape { dim: 6 } }")
+    text += layer("f", "Filter", "x chosen", "some")
+    slices = layer("s", "Slice", "some", "a b", "slice_param { axis: 0 slice_point: 2 }")
+    with pytest.raises(ExportError, match=r'layer "s" \(Slice\): is not the same for each number of rows'):
+        export_onnx(net_of(text + slices), tmp_path / "a.onnx")
+    product = layer("p", "InnerProduct", "some", "p", "inner_product_param { num_output: 3 axis: 0 }")
+    with pytest.raises(ShapeError, match=r'(?s)layer "p" \(InnerProduct\).*two rows more than now'):
+        export_onnx(net_of(text + product), tmp_path / "b.onnx")
+    lost = layer("loss", "SoftmaxWithLoss", "some chosen", "loss")  # which needs as many rows of both
+    with pytest.raises(ExportError, match=r'layer "loss" \(SoftmaxWithLoss\): is for training'):
+        export_onnx(net_of(text + lost), tmp_path / "d.onnx")
+    split = layer("r", "Reshape", "some", "r", "reshape_param { shape { dim: [2, 3, 4] } }")
+    with pytest.raises(ShapeError, match=r'(?s)layer "r".*two rows more than now'):
+        export_onnx(net_of(text + split), tmp_path / "c.onnx")
+
+
+def test_random_inputs_choose_rows_and_tell_the_pictures_size():
+    net = net_of(HEAD.split('layer { name: "pool"')[0])
+    assert random_inputs(net, 0)["im_info"].tolist() == [[96, 128, 1]]
+    text = layer(
+        "in", "Input", "", "x y chosen", "input_param { shape { dim: [40, 1] } shape { dim: 40 } shape { dim: 40 } }"
+    )
+    net = net_of(text + layer("f", "Filter", "x y chosen", "some more"))
+    found = random_inputs(net, 0)
+    assert set(found["chosen"]) == {0, 1} and len(set(found["y"])) == 40

@@ -42,7 +42,7 @@ def test_all_layers_that_cannot_be_exported_are_named_at_once(tmp_path):
         "{ type: 'uniform' } } }\n"
         + DATA
         + "\n"
-        + layer("cols", "Filter", "data label", "cols")
+        + layer("cols", "LocallyConnected", "data", "cols", "locally_connected_param { num_output: 1 kernel_size: 1 }")
         + "\n"
         + layer("ip", "InnerProduct", "cols", "ip", "inner_product_param { num_output: 2 }")
         + "\n"
@@ -51,7 +51,7 @@ def test_all_layers_that_cannot_be_exported_are_named_at_once(tmp_path):
     text = refusal(Net(file, 1), tmp_path)
     assert text.splitlines()[0] == f"{file}: 3 layers cannot become ONNX:"
     assert f'    {file}:1: layer "label" (DummyData): makes random values' in text
-    assert f'    {file}:3: layer "cols" (Filter): has no counterpart in ONNX' in text
+    assert f'    {file}:3: layer "cols" (LocallyConnected): has no counterpart in ONNX' in text
     assert f'    {file}:5: layer "loss" (SoftmaxWithLoss): is for training and testing' in text
     assert "  fix: use a constant filler, or an Input layer; cut the net before this layer" in text
 

@@ -116,6 +116,11 @@ class ProposalLayer(CountedRowsLayer):
         rows = np.concatenate([np.empty((0, 6), self.dtype), *found])
         return [rows[:, :5], rows[:, 5]]
 
+    def placed(self, height: int, width: int) -> HostArray:
+        """Return the anchors of all positions of a map, (H, W, A, 4)."""
+        shifts = np.stack(np.meshgrid(np.arange(width), np.arange(height)) * 2, axis=-1)
+        return (shifts[:, :, None] * self.options.feat_stride + self.anchors).astype(self.dtype)
+
     def _of_image(self, image: int, scores: HostArray, moves: HostArray, info: HostArray) -> HostArray:
         """Return rows (image, x1, y1, x2, y2, score).
 
@@ -126,9 +131,7 @@ class ProposalLayer(CountedRowsLayer):
         """
         p, anchors = self.options, len(self.anchors)
         height, width = scores.shape[1:]
-        shifts = np.stack(np.meshgrid(np.arange(width), np.arange(height)) * 2, axis=-1) * p.feat_stride
-        boxes = (shifts[:, :, None] + self.anchors).astype(self.dtype)  # (H, W, A, 4)
-        boxes = _moved(boxes, moves.reshape(anchors, 4, height, width).transpose(2, 3, 0, 1))
+        boxes = _moved(self.placed(height, width), moves.reshape(anchors, 4, height, width).transpose(2, 3, 0, 1))
         boxes = np.clip(boxes, 0, np.tile(info[1::-1] - 1, 2)).reshape(-1, 4)
         least = p.min_size * np.array([info[2 if len(info) < 4 else 3], info[2]], self.dtype)
         large = (boxes[:, 2:] - boxes[:, :2] + 1 >= least).all(axis=1)

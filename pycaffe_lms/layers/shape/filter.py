@@ -26,6 +26,8 @@ class FilterLayer(Layer):
     """
 
     declares = Declaration(bottoms=at_least(2), tops=at_least(1), backward_reads=Reads.NONE)
+    counted: int | None = None  # rows that were selected last
+    _among: int | None = None  # of so many; None: of any number
 
     def setup(self, bottom_shapes: Shapes) -> None:
         last = len(bottom_shapes) - 1
@@ -37,7 +39,6 @@ class FilterLayer(Layer):
             )
         one = frozenset({last})
         self.declares = replace(self.declares, dynamic_shape_bottoms=one, no_backward=one, ignores_force_backward=one)
-        self._selected: tuple[int, int] | None = None  # (N, how many are selected)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         *rows, selector = (tuple(s) for s in bottom_shapes)
@@ -53,15 +54,14 @@ class FilterLayer(Layer):
                     bottom=i,
                     fix="give every bottom as many rows as the selector",
                 )
-        n, selected = self._selected or (-1, 0)
-        if n != selector[0]:
-            selected = selector[0]
-        self._shown = selected
-        return [(selected, *shape[1:]) for shape in rows]
+        self._shown: int = selector[0]
+        if self.counted is not None and self._among in (None, selector[0]):
+            self._shown = self.counted
+        return [(self._shown, *shape[1:]) for shape in rows]
 
     def read_dynamic_shapes(self, values: Sequence[HostArray]) -> None:
-        self._selected = (values[0].shape[0], int(np.count_nonzero(values[0])))
-        if self._selected[1] != self._shown:
+        self._among, self.counted = values[0].shape[0], int(np.count_nonzero(values[0]))
+        if self.counted != self._shown:
             raise ShapesChanged
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
