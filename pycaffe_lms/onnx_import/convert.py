@@ -16,7 +16,7 @@ from ..errors import CaffeError, OnnxError, Where
 from ..net.build.source import load_source
 from ..net.build.wiring import wire
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
-from . import arrangement, elementwise, normalise, pointwise, pooling, products  # noqa: F401  they fill CONVERTERS
+from . import arrangement, attention, elementwise, normalise, pointwise, pooling, products  # noqa: F401  they fill CONVERTERS
 from .patterns import rewrite
 from .read import OnnxModel, first_line
 from .site import CONVERTERS, FreeNames, ImportSite, NetDraft, NotImportable, Shape, fill, layer_name, legal
