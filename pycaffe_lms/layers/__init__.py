@@ -4,6 +4,7 @@
 
 # convolutions and products
 from .conv import attention, convolution, correlation, deconvolution, embed, im2col, inner_product, local, matmul
+from .conv import meanfield
 
 # normalisation
 from .norm import batch_norm, layer_norm, lrn, normalize, scale

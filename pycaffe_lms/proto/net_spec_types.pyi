@@ -1783,6 +1783,36 @@ class LayerTypes:
         multibox_loss_param: Fields | pb.MultiBoxLossParameter = ...,
     ) -> Made:
         r"""(loc_weight * the loss of locations + the loss of classes) / Z, over default boxes that are matched with ground-truth boxes, and boxes of the background."""
+    def MultiStageMeanfield(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        compatibility_mode: Literal["POTTS"] | Int = "POTTS",
+        threshold: Float = ...,
+        theta_alpha: Float = 10,
+        theta_beta: Float = 10,
+        theta_gamma: Float = 10,
+        num_iterations: Int = 1,
+        spatial_filter_weight: Float = 1,
+        bilateral_filter_weight: Float = 1,
+        forced_spatial_filter_weight: Float = ...,
+        forced_bilateral_filter_weight: Float = ...,
+        spatial_filter_weights_str: str = ...,
+        bilateral_filter_weights_str: str = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        multi_stage_meanfield_param: Fields | pb.MultiStageMeanfieldParameter = ...,
+    ) -> Made:
+        r"""q = unary - M (A s(p) + B b(p)), p = softmax(q) over classes, num_iterations times: pixels agree with near ones."""
     def MultinomialLogisticLoss(
         self,
         *bottoms: Top,
@@ -3181,6 +3211,7 @@ class ParameterTypes:
     MatMul: type[pb.MatMulParameter]
     MemoryData: type[pb.MemoryDataParameter]
     MultiBoxLoss: type[pb.MultiBoxLossParameter]
+    MultiStageMeanfield: type[pb.MultiStageMeanfieldParameter]
     Net: type[pb.NetParameter]
     Noise: type[pb.NoiseParameter]
     NonMaximumSuppression: type[pb.NonMaximumSuppressionParameter]

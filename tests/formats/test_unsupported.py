@@ -122,7 +122,7 @@ def test_the_table_of_forks(where, name, forks):
 
 
 def test_types_that_resemble_nothing_get_no_suggestion():
-    for name in ("MultiStageMeanfield", "MaskPooling", "LossOHEM"):
+    for name in ("HigherOrderField", "MaskPooling", "LossOHEM"):
         error = missing_type(name)
         assert error is not None and "did you mean" not in error.message
     slip = missing_type("Convolutoin")
