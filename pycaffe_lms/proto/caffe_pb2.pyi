@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 7ac0754b273f58a395f38e11b3fa6e4d61a7fcacec6377e60c1d79a9bbd57277
+# sha256 of proto/caffe.proto: 2cb8a3ab97c37ec03be8faf74c18a648c58b0f88430332db8868dee2b92340c7
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -807,7 +807,7 @@ class LMSParameter(_message.Message):
     def __init__(self, policy: _Optional[_Union[LMSParameter.Policy, str]] = ...) -> None: ...
 
 class TransformationParameter(_message.Message):
-    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "further_resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "scale_factors", "crop_width", "crop_height", "random_resize_param", "random_aspect_ratio_param", "img_rand_resize_lower", "img_rand_resize_upper", "rand_resize_ratio_lower", "rand_resize_ratio_upper", "vertical_stretch_lower", "vertical_stretch_upper", "horizontal_stretch_lower", "horizontal_stretch_upper", "interpolation_algo_down", "interpolation_algo_up", "allow_upscale")
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "further_resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "scale_factors", "crop_width", "crop_height", "random_resize_param", "random_aspect_ratio_param", "img_rand_resize_lower", "img_rand_resize_upper", "rand_resize_ratio_lower", "rand_resize_ratio_upper", "vertical_stretch_lower", "vertical_stretch_upper", "horizontal_stretch_lower", "horizontal_stretch_upper", "interpolation_algo_down", "interpolation_algo_up", "allow_upscale", "fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort", "is_flow")
     class InterpolationAlgo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         INTER_NEAREST: _ClassVar[TransformationParameter.InterpolationAlgo]
@@ -849,6 +849,12 @@ class TransformationParameter(_message.Message):
     INTERPOLATION_ALGO_DOWN_FIELD_NUMBER: _ClassVar[int]
     INTERPOLATION_ALGO_UP_FIELD_NUMBER: _ClassVar[int]
     ALLOW_UPSCALE_FIELD_NUMBER: _ClassVar[int]
+    FIX_CROP_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIX_CROP_FIELD_NUMBER: _ClassVar[int]
+    MULTI_SCALE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_RATIOS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DISTORT_FIELD_NUMBER: _ClassVar[int]
+    IS_FLOW_FIELD_NUMBER: _ClassVar[int]
     scale: float
     mirror: bool
     crop_size: int
@@ -880,7 +886,13 @@ class TransformationParameter(_message.Message):
     interpolation_algo_down: TransformationParameter.InterpolationAlgo
     interpolation_algo_up: TransformationParameter.InterpolationAlgo
     allow_upscale: bool
-    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., further_resize_param: _Optional[_Iterable[_Union[ResizeParameter, _Mapping]]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., scale_factors: _Optional[_Iterable[float]] = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ..., random_resize_param: _Optional[_Union[RandomResizeParameter, _Mapping]] = ..., random_aspect_ratio_param: _Optional[_Union[RandomAspectRatioParameter, _Mapping]] = ..., img_rand_resize_lower: _Optional[int] = ..., img_rand_resize_upper: _Optional[int] = ..., rand_resize_ratio_lower: _Optional[float] = ..., rand_resize_ratio_upper: _Optional[float] = ..., vertical_stretch_lower: _Optional[float] = ..., vertical_stretch_upper: _Optional[float] = ..., horizontal_stretch_lower: _Optional[float] = ..., horizontal_stretch_upper: _Optional[float] = ..., interpolation_algo_down: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., interpolation_algo_up: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., allow_upscale: bool = ...) -> None: ...
+    fix_crop: bool
+    more_fix_crop: bool
+    multi_scale: bool
+    scale_ratios: _containers.RepeatedScalarFieldContainer[float]
+    max_distort: int
+    is_flow: bool
+    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., further_resize_param: _Optional[_Iterable[_Union[ResizeParameter, _Mapping]]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., scale_factors: _Optional[_Iterable[float]] = ..., crop_width: _Optional[int] = ..., crop_height: _Optional[int] = ..., random_resize_param: _Optional[_Union[RandomResizeParameter, _Mapping]] = ..., random_aspect_ratio_param: _Optional[_Union[RandomAspectRatioParameter, _Mapping]] = ..., img_rand_resize_lower: _Optional[int] = ..., img_rand_resize_upper: _Optional[int] = ..., rand_resize_ratio_lower: _Optional[float] = ..., rand_resize_ratio_upper: _Optional[float] = ..., vertical_stretch_lower: _Optional[float] = ..., vertical_stretch_upper: _Optional[float] = ..., horizontal_stretch_lower: _Optional[float] = ..., horizontal_stretch_upper: _Optional[float] = ..., interpolation_algo_down: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., interpolation_algo_up: _Optional[_Union[TransformationParameter.InterpolationAlgo, str]] = ..., allow_upscale: bool = ..., fix_crop: bool = ..., more_fix_crop: bool = ..., multi_scale: bool = ..., scale_ratios: _Optional[_Iterable[float]] = ..., max_distort: _Optional[int] = ..., is_flow: bool = ...) -> None: ...
 
 class RandomResizeParameter(_message.Message):
     __slots__ = ("min_size", "max_size", "resize_param")
@@ -3129,7 +3141,13 @@ class PadParameter(_message.Message):
     def __init__(self, paddings: _Optional[_Iterable[int]] = ..., constant_values: _Optional[float] = ...) -> None: ...
 
 class VideoDataParameter(_message.Message):
-    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "shuffle", "new_length", "new_height", "new_width", "is_color", "root_folder", "use_image", "use_temporal_jitter", "sampling_rate", "max_sampling_rate", "use_sampling_rate_jitter", "use_multiple_label", "num_of_labels", "show_data")
+    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "shuffle", "new_length", "new_height", "new_width", "is_color", "root_folder", "use_image", "use_temporal_jitter", "sampling_rate", "max_sampling_rate", "use_sampling_rate_jitter", "use_multiple_label", "num_of_labels", "show_data", "num_segments", "modality", "name_pattern", "grayscale", "encoded")
+    class Modality(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RGB: _ClassVar[VideoDataParameter.Modality]
+        FLOW: _ClassVar[VideoDataParameter.Modality]
+    RGB: VideoDataParameter.Modality
+    FLOW: VideoDataParameter.Modality
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
@@ -3151,6 +3169,11 @@ class VideoDataParameter(_message.Message):
     USE_MULTIPLE_LABEL_FIELD_NUMBER: _ClassVar[int]
     NUM_OF_LABELS_FIELD_NUMBER: _ClassVar[int]
     SHOW_DATA_FIELD_NUMBER: _ClassVar[int]
+    NUM_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    MODALITY_FIELD_NUMBER: _ClassVar[int]
+    NAME_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    GRAYSCALE_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_FIELD_NUMBER: _ClassVar[int]
     source: str
     scale: float
     mean_file: str
@@ -3172,7 +3195,12 @@ class VideoDataParameter(_message.Message):
     use_multiple_label: bool
     num_of_labels: int
     show_data: bool
-    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_length: _Optional[int] = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., root_folder: _Optional[str] = ..., use_image: bool = ..., use_temporal_jitter: bool = ..., sampling_rate: _Optional[int] = ..., max_sampling_rate: _Optional[int] = ..., use_sampling_rate_jitter: bool = ..., use_multiple_label: bool = ..., num_of_labels: _Optional[int] = ..., show_data: bool = ...) -> None: ...
+    num_segments: int
+    modality: VideoDataParameter.Modality
+    name_pattern: str
+    grayscale: bool
+    encoded: bool
+    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_length: _Optional[int] = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., root_folder: _Optional[str] = ..., use_image: bool = ..., use_temporal_jitter: bool = ..., sampling_rate: _Optional[int] = ..., max_sampling_rate: _Optional[int] = ..., use_sampling_rate_jitter: bool = ..., use_multiple_label: bool = ..., num_of_labels: _Optional[int] = ..., show_data: bool = ..., num_segments: _Optional[int] = ..., modality: _Optional[_Union[VideoDataParameter.Modality, str]] = ..., name_pattern: _Optional[str] = ..., grayscale: bool = ..., encoded: bool = ...) -> None: ...
 
 class DetectionLossParameter(_message.Message):
     __slots__ = ("cls_num", "coord_num", "field_h", "field_w", "downsample_rate", "bb_smooth", "field_whr", "field_xyr", "bg_threshold", "bg_multiple", "sample_mode", "objectness", "iou_weighted", "pos_neg_weighted")

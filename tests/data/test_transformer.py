@@ -159,3 +159,19 @@ def test_mean_file_of_another_shape(tmp_path):
 def test_mean_file_absent(tmp_path):
     with pytest.raises(DataError, match="absent"):
         transformer(f'mean_file: "{tmp_path}/absent"')
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "fix_crop: true",
+        "more_fix_crop: true",
+        "multi_scale: true",
+        "scale_ratios: 1",
+        "max_distort: 2",
+        "is_flow: true",
+    ],
+)
+def test_crops_of_segments_are_refused_elsewhere(field):
+    with pytest.raises(LayerParamError, match=f"transform_param.{field.split(':')[0]} acts in VideoData"):
+        transformer(field, TRAIN)

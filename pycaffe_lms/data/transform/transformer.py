@@ -51,6 +51,9 @@ def item_rng(rng: np.random.Generator, item: int, purpose: int = 0) -> np.random
     return np.random.Generator(np.random.Philox(key=state["key"], counter=counter))
 
 
+SEGMENT_CROPS = ("fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort", "is_flow")
+
+
 def refuse_contradictions(transform_param: TransformationParameter, *, source: str) -> None:
     """Raise LayerParamError for fields that contradict each other. source: as `DataTransformer` has it."""
     pairs = (("force_color", "force_gray"), ("mean_file", "mean_value"), ("crop_size", "crop_h"))
@@ -87,6 +90,10 @@ class DataTransformer:
         self.force_color: bool = transform_param.force_color
         self.force_gray: bool = transform_param.force_gray
         refuse_contradictions(transform_param, source=source)
+        there = {field.name for field, _ in transform_param.ListFields()}
+        for field in filter(there.__contains__, SEGMENT_CROPS):
+            what = f"transform_param.{field} acts in VideoData with num_segments, modality or name_pattern alone"
+            raise LayerParamError(what, where=Where(file=source), fix=f"remove {field}")
         check_fields(transform_param, source=source)
         self._random_size = random_size(transform_param, self.crop, source=source)
         if self._changes:
