@@ -145,6 +145,20 @@ def test_suppression_of_pixels():
     assert suppress(apart, 0.0, pixels=True).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("eta", [1.0, 0.995])
+def test_many_boxes_that_remain(eta):
+    """Boxes are compared with several that remain at a time; the threshold may fall in between."""
+    rng = np.random.default_rng(2)
+    centre, side = rng.uniform(0, 200, (500, 2)), rng.uniform(2, 18, (500, 2))
+    boxes, kept, most = np.concatenate([centre - side, centre + side], axis=1), [], 0.6
+    for i, box in enumerate(boxes):
+        if all(_overlap(box, boxes[k]) <= most for k in kept):
+            kept.append(i)
+            most *= eta if most > 0.5 else 1
+    assert suppress(boxes, 0.6, eta, pixels=True).tolist() == kept
+    assert 200 < len(kept) < 480
+
+
 def test_a_region_of_infinite_size_is_the_picture():
     moves = np.zeros((1, 4, 1, 1))
     moves[0, 2:] = 1e5
