@@ -33,6 +33,7 @@ def processes(frontend, monkeypatch):
     frontend.engines = {"slow": 64, "fast": 128}
     cuda.require().cuda.Device = lambda device: SimpleNamespace(mem_info=(64 << 30, 80 << 30))
     monkeypatch.setattr(ahead, "COMMAND", [*FAKE, "works"])
+    monkeypatch.setattr(ahead, "FEWEST", 12)
     monkeypatch.setattr(build, "_collected", None)
     return frontend
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from ....backend import cuda
 from ....formats.cache_folder import cache_folder
-from .build import KNOWN, Wanted, is_stored, store_of
+from .build import KNOWN, Wanted, candidate_count, is_stored, store_of
 
 COMMAND = [sys.executable, "-m", "pycaffe_lms.ops.cuda.cudnn.worker"]
-FEWEST = 4  # missing engines from which processes are started
+FEWEST = 60  # candidates to be built from which processes are started: starting them takes as long
 _MOST = 12  # processes
 _DEVICE_BYTES = 1 << 30  # device memory that a process may take: its context, handle and kernels
 _FIRST_S, _EVERY_S = 1.0, 2.0  # when the log tells how far it is
@@ -45,13 +45,13 @@ def build_ahead(wanted: Iterable[Wanted]) -> None:
     Ranks of a training ask for the same ones: the first has them built, the others wait and find them in the store.
     """
     tasks = _tasks(wanted)
-    if sum(map(len, tasks)) < FEWEST:
+    if _candidates(tasks) < FEWEST:
         return
     with store_of(tasks[0][0].device).alone():
         tasks = _tasks(one for task in tasks for one in task if not is_stored(one))
         free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info if tasks else (0, 0)
         count = _processes(len(tasks), free)
-        if sum(map(len, tasks)) >= FEWEST and count > 1:
+        if _candidates(tasks) >= FEWEST and count > 1:
             _Building(tasks).run(count)
 
 
@@ -66,6 +66,10 @@ def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     for one in sorted(each.values(), key=lambda w: any(w.fused)):
         together.setdefault((one.device, one.geometry, one.direction, one.types), []).append(one)
     return list(together.values())
+
+
+def _candidates(tasks: Sequence[list[Wanted]]) -> int:
+    return sum(candidate_count(one) for task in tasks for one in task)
 
 
 def _processes(tasks: int, free: int) -> int:

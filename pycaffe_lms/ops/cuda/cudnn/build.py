@@ -234,10 +234,10 @@ def measures(wanted: Wanted) -> bool:
 def prepare(wanted: Wanted) -> None:
     """Build every engine among which `find` will choose, without measuring."""
     if wanted not in _graphs and _stored(wanted) is None:
-        _candidates_of(wanted).first(_count(wanted))
+        _candidates_of(wanted).first(candidate_count(wanted))
 
 
-def _count(wanted: Wanted) -> int:
+def candidate_count(wanted: Wanted) -> int:
     """Return the number of candidates among which one is chosen."""
     if not measures(wanted):
         return 1
@@ -303,7 +303,7 @@ def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | No
         if engine is not None:
             return engine
     begin = time.perf_counter()
-    engines: list[choice.Engine | None] = [*candidates.first(_count(wanted))]
+    engines: list[choice.Engine | None] = [*candidates.first(candidate_count(wanted))]
     if any(wanted.fused) and measures(wanted):
         engines.insert(0, None)
     engine = engines[0] if engines else None
