@@ -34,7 +34,6 @@ def processes(frontend, monkeypatch):
     cuda.require().cuda.Device = lambda device: SimpleNamespace(mem_info=(64 << 30, 80 << 30))
     monkeypatch.setattr(ahead, "COMMAND", [*FAKE, "works"])
     monkeypatch.setattr(ahead, "FEWEST", 12)
-    monkeypatch.setattr(build, "_collected", None)
     return frontend
 
 
@@ -83,6 +82,21 @@ def test_a_rank_waits_for_the_one_that_builds(processes, measured, monkeypatch):
         monkeypatch.setattr(ahead, "_Building", None)
     second.join()
     assert not measured.calls
+
+
+def test_nets_of_two_threads_collect_each_for_itself(processes, measured):
+    def other():
+        seen.append(build.is_collecting())
+        with build.collecting() as mine, contextlib.suppress(NotBuilt):
+            ask()
+        seen.append(bool(mine))
+
+    seen = []
+    with build.collecting() as wanted:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert seen == [False, True] and not wanted
 
 
 def test_few_engines_are_built_here(processes, measured, monkeypatch):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,24 +126,24 @@ class _Measured:
 _measured = _Measured()
 
 
-_collected: list[Wanted] | None = None  # within `collecting`
+_collected = ContextVar[list[Wanted] | None]("collected", default=None)  # within `collecting`; each thread has its own
 
 
 @contextmanager
 def collecting() -> Iterator[list[Wanted]]:
-    """Within: `find` notes in the list what it would have to build, and returns NOT_BUILT."""
-    global _collected
-    assert _collected is None
-    _collected = []
+    """Within, in this thread: `find` notes in the list what it would have to build, and returns NOT_BUILT."""
+    assert not is_collecting()
+    wanted: list[Wanted] = []
+    before = _collected.set(wanted)
     try:
-        yield _collected
+        yield wanted
     finally:
-        _collected = None
+        _collected.reset(before)
 
 
 def is_collecting() -> bool:
     """Return whether this is within `collecting`."""
-    return _collected is not None
+    return _collected.get() is not None
 
 
 def find(wanted: Wanted) -> CudnnGraph:
@@ -150,8 +151,8 @@ def find(wanted: Wanted) -> CudnnGraph:
     if wanted not in _graphs:
         try:
             known = _stored(wanted)
-            if known is None and _collected is not None:
-                _collected.append(wanted)
+            if known is None and (collected := _collected.get()) is not None:
+                collected.append(wanted)
                 return NOT_BUILT
             _graphs[wanted] = known or _build(wanted)
         except CudnnUnsupported as error:
