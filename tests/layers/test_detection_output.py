@@ -13,6 +13,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DataError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Pass, ShapesChanged
+from pycaffe_lms.layers.detection.boxes import areas, overlaps
 from pycaffe_lms.lms.config import LMSConfig
 
 from .cases import Case
@@ -208,6 +209,14 @@ def run(tmp_path, **options):
         np.testing.assert_array_equal(out, 2 * found)
         seen.append((found.shape[2], found.tobytes()))
     return seen
+
+
+def test_infinite_boxes_of_a_net_that_is_not_trained():
+    """Their areas and overlaps follow IEEE arithmetic, without a warning, which would be an error here."""
+    inf = np.inf
+    boxes = np.float32([[-inf, 0, inf, 1], [0, 0, 2, 3], [-inf, 0, inf, 0], [inf, 0, inf, 1]])
+    np.testing.assert_array_equal(areas(boxes), [inf, 6, np.nan, 0])
+    np.testing.assert_array_equal(overlaps(boxes[1:2], boxes), [[0, 1, 0, 0]])
 
 
 def test_rows_change_from_forward_to_forward(tmp_path):

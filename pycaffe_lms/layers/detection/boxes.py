@@ -31,16 +31,18 @@ def areas(boxes: HostArray, pixels: bool = False) -> HostArray:
 
     pixels: count both ends in, as for boxes of whole pixels.
     """
-    sides = boxes[..., 2:] - boxes[..., :2]
-    return np.asarray(np.where((sides >= 0).all(axis=-1), (sides + int(pixels)).prod(axis=-1), boxes.dtype.type(0)))
+    with np.errstate(over="ignore", invalid="ignore"):  # boxes of a net that is not trained can be infinite
+        sides = boxes[..., 2:] - boxes[..., :2]
+        return np.asarray(np.where((sides >= 0).all(axis=-1), (sides + int(pixels)).prod(axis=-1), boxes.dtype.type(0)))
 
 
 def overlaps(a: HostArray, b: HostArray, pixels: bool = False) -> HostArray:
     """Return (A, B): the intersection of every box of a (A, 4) with every box of b (B, 4), divided by their union."""
-    sides = np.minimum(a[:, None, 2:], b[:, 2:]) - np.maximum(a[:, None, :2], b[:, :2]) + int(pixels)
-    common = np.where((sides > 0).all(axis=-1), sides.prod(axis=-1), a.dtype.type(0))
-    union = areas(a, pixels)[:, None] + areas(b, pixels) - common
-    return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=common > 0))
+    with np.errstate(over="ignore", invalid="ignore"):  # as in `areas`
+        sides = np.minimum(a[:, None, 2:], b[:, 2:]) - np.maximum(a[:, None, :2], b[:, :2]) + int(pixels)
+        common = np.where((sides > 0).all(axis=-1), sides.prod(axis=-1), a.dtype.type(0))
+        union = areas(a, pixels)[:, None] + areas(b, pixels) - common
+        return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=common > 0))
 
 
 def decode(code: int, priors: HostArray, scale: HostArray, predicted: HostArray) -> HostArray:
