@@ -29,7 +29,7 @@ def tool(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize("name", ["gen_solver_docs", "gen_readme"])
+@pytest.mark.parametrize("name", ["gen_solver_docs", "gen_readme", "gen_import_docs"])
 def test_the_file_is_current(tool, name):
     assert tool(name).main(["--check"]) == 0, f"run: python tools/{name}.py"
 
@@ -97,7 +97,7 @@ def test_what_to_expect_is_what_was_measured():
     """Shares of the speed in memory, and predictions, against the tables of docs/speed.md."""
     text = (DOCS / "performance.md").read_text()
     ms = {(r[1], r[3]): float(r[4]) for r in _rows(12) if r[0] == "resnet-152" and r[2] == "256" and r[4][0].isdigit()}
-    for share, budget in re.findall(r"(\d+)% (?:of that speed )?in (\d+) GB", " ".join(text.split())):
+    for share, budget in re.findall(r"(\d+)% (?:of its full speed )?in (\d+) GB", " ".join(text.split())):
         assert round(100 * ms["16.0", "memory"] / ms[f"{budget}.0", "auto"]) == int(share)
     flags = ("in core", "`-lms")
     ratios = [float(r[5]) for r in _rows(6) if r[0].startswith(("resnet", "unet")) and r[2].startswith(flags)]

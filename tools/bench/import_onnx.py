@@ -1,20 +1,26 @@
 """Export torchvision's nets to ONNX, and measure how far they are from onnxruntime once imported.
 
     python tools/bench/import_onnx.py export FOLDER        # needs torch, torchvision and onnxscript
-    python tools/bench/import_onnx.py table FOLDER         # needs onnx and onnxruntime
+    python tools/bench/import_onnx.py measure FOLDER       # needs onnx and onnxruntime
 
-`table` prints the rows of the table in docs/import_onnx.md. Weights are random, with BatchNorm's statistics away from 0
-and 1; `FOLDER` gets 4 GB of models.
+`measure` writes docs/import_onnx.json; tools/gen_import_docs.py makes the table of docs/import_onnx.md from it. Weights
+are random, with BatchNorm's statistics away from 0 and 1; `FOLDER` gets 4 GB of models.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
+from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "import_onnx.json"
+VERSIONS = "versions.json"  # in FOLDER: of the packages that exported the models
+KINDS = {"older": "script", "newer": "new"}  # the exporters, and how their files are called
 IMAGE, VIDEO = (1, 3, 224, 224), (1, 3, 8, 64, 64)
 CLASSIFIERS = """resnet18 resnext50_32x4d vgg11_bn alexnet squeezenet1_1 mobilenet_v2 mobilenet_v3_small
 mobilenet_v3_large densenet121 googlenet shufflenet_v2_x1_0 mnasnet1_0 efficientnet_b0 regnet_y_400mf convnext_tiny
@@ -40,6 +46,7 @@ def export(folder: Path) -> None:
             y = self.net(x)
             return y["out"] if isinstance(y, dict) else y
 
+    (folder / VERSIONS).write_text(json.dumps({name: version(name) for name in ("torch", "torchvision")}))
     for name, shape in NETS.items():
         torch.manual_seed(1)
         options: dict[str, Any] = {"weights_backbone": None} if name in SEGMENTATION else {}
@@ -64,18 +71,25 @@ def export(folder: Path) -> None:
                 print(f"{name} ({kind}) is not exported: {str(error).splitlines()[0]}")
 
 
-def table(folder: Path) -> None:
-    """Print a row for each net."""
+def measure(folder: Path, nets: Iterable[str] = NETS) -> None:
+    """Write what was measured to docs/import_onnx.json, net by net; later ones replace earlier ones of their name.
+
+    A number is the largest difference divided by the largest number of the output; words say why there is none.
+    """
     caffe: Any = importlib.import_module("pycaffe_lms")
-    for name, shape in NETS.items():
-        row = [name, " x ".join(map(str, shape))]
-        for kind in ("script", "new"):
-            model = folder / f"{name}.{kind}.onnx"
-            row.append(_difference(caffe, model) if model.exists() else "not exported")
-        print(f"| {' | '.join(row)} |", flush=True)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"nets": {}}
+    known["versions"] = json.loads((folder / VERSIONS).read_text())
+    known["versions"] |= {name: version(name) for name in ("onnx", "onnxruntime")}
+    for name in nets:
+        known["nets"][name] = found = {"shape": list(NETS[name])}
+        for kind, short in KINDS.items():
+            model = folder / f"{name}.{short}.onnx"
+            found[kind] = _difference(caffe, model) if model.exists() else "not exported"
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+        print(name, found, flush=True)
 
 
-def _difference(caffe: Any, model: Path) -> str:
+def _difference(caffe: Any, model: Path) -> float | str:
     with TemporaryDirectory() as place:
         files = [str(Path(place, f"net.{end}")) for end in ("prototxt", "caffemodel")]
         try:
@@ -83,17 +97,17 @@ def _difference(caffe: Any, model: Path) -> str:
         except RuntimeError as error:
             return "refused: " + str(error).splitlines()[1].strip()
         net = caffe.Net(files[0], caffe.TEST, weights=files[1])
-        return f"{max(d.relative for d in caffe.check_onnx(net, model)):.1e}"
+        return float(f"{max(d.relative for d in caffe.check_onnx(net, model)):.3g}")
 
 
 def main() -> None:
     """Run one of the two."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=("export", "table"))
+    p.add_argument("what", choices=("export", "measure"))
     p.add_argument("folder", type=Path)
     args = p.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    (export if args.what == "export" else table)(args.folder)
+    (export if args.what == "export" else measure)(args.folder)
 
 
 if __name__ == "__main__":
