@@ -1,0 +1,94 @@
+"""Every figure with a unit in a sentence of the pages has a second source, or a reason here why it needs none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .figures import FIGURE, prose, tables, without_source, words
+from .pages import PAGES, ROOT, WRITTEN_BY_TOOLS, name_of
+
+READ = [page for page in PAGES if page.name not in WRITTEN_BY_TOOLS] + sorted((ROOT / "models").glob("*/README.md"))
+# what a reader sets or is told to try, limits of other programs' formats, titles: nothing that could change
+GIVEN = {
+    "CONTRIBUTING.md": ["rarely more than 500 lines"],
+    "docs/how_lms_works.md": ["every value larger than 1000 KB"],
+    "docs/lms_first_steps.md": ["every buffer larger than 1000 KB", "up to 40% of the GPU's memory"],
+    "docs/plan_search.md": [
+        "what was changed gains 2%",
+        "What gains under 1% on average, and in no case more than 1.5%",
+        "ResNet-152 in 4 GB was run in turn",
+    ],
+    "docs/speed.md": ["125 GB of host memory", "in 8, 4 and 2 GiB, which", "(ResNet-50 in 2.56 GB)"],
+    "docs/troubleshooting.md": [
+        "leaves 1024 MB to others",
+        "is 10 times lower",
+        "Try 10 times less, then 10 times more",
+    ],
+    "docs/tutorials/2_your_own_pictures.md": ["10 times smaller"],
+    "docs/tutorials/3_fine_tune.md": ["10 to 100 times lower", "had compressed to 0.5 MB"],
+    "docs/tutorials/4_larger_than_memory.md": ["every buffer larger than 10 KB"],
+    "docs/tutorials/7_detect_objects.md": ["is 21 times that now"],
+    "models/digits/README.md": ["1 KiB = 1024 bytes", "a device of 2 MiB", "need not have 2 MiB"],
+    "models/squeezenet-1.0/README.md": ["<0.5MB model size", "compressed to 0.5 MB"],
+    "models/squeezenet-1.1/README.md": ["<0.5MB model size"],
+}
+# measured, and in no table: the command that the page names for it
+COMMANDS = {
+    ("docs/speed.md", "with 13.7 GiB of host memory"): "python tools/bench/transformer.py --net 1.3b",
+    ("docs/speed.md", "In 8 GiB it took 171.3 ms before"): "python tools/bench/lms.py",
+    ("docs/speed.md", "With `--math bf16` ResNet-50 takes 0.68 and 1.69 ms"): "python tools/bench/inference.py",
+}
+
+
+def left(page: str, text: str) -> list[str]:
+    """The figures of a page that have neither a source nor a reason, with what stands around each."""
+    line = words(text)
+    phrases = [*GIVEN.get(page, []), *(phrase for of, phrase in COMMANDS if of == page)]
+    spans = [(line.find(phrase), line.find(phrase) + len(phrase)) for phrase in phrases]
+    return [said for where, said in without_source(text) if not any(a <= where < b for a, b in spans)]
+
+
+@pytest.mark.parametrize("page", READ, ids=name_of)
+def test_every_figure_has_a_source(page):
+    found = left(name_of(page), page.read_text())
+    assert not found, "test these figures in tests/docs, let a tool write them, or leave them out: " + "; ".join(found)
+
+
+@pytest.mark.parametrize("page", READ, ids=name_of)
+def test_tables_of_figures_name_a_command_in_their_section(page):
+    for section, table in tables(page.read_text()):
+        numbers = re.findall(r"\|\s*[\d,.]+(?:e-?\d+)?(?: \w+/?s?| %)?\s*(?=\|)", table)
+        if len(numbers) > 5:
+            assert re.search(r"tools/(bench/)?\w+\.py|pycaffe-lms \w+|`\w+\.py", section), table.partition("\n")[0]
+
+
+def test_tables_are_seen():
+    assert len([*tables((ROOT / "docs" / "speed.md").read_text())]) == 8
+    assert not [*tables("# A\n<!-- a: generated -->\n| 1 | 2 |\n<!-- a: end -->\n")]
+
+
+def test_reasons_are_of_sentences_that_are_there():
+    for page, phrases in GIVEN.items():
+        for phrase in phrases:
+            assert phrase in words((ROOT / page).read_text()), (page, phrase)
+    for (page, phrase), command in COMMANDS.items():
+        text = words((ROOT / page).read_text())
+        assert phrase in text and command in text, (page, phrase)
+
+
+def test_what_is_a_figure():
+    text = (
+        "It takes 41.8 GiB, 87% or `9 ms` of 1,400 images/s; 3 layers, TF32, 2x2.\n\n| 5 ms |\n\n```text\n6 ms\n```\n"
+    )
+    assert FIGURE.findall(prose(text)) == ["41.8 GiB", "87%", "1,400 images/s"]
+    assert [said for _, said in without_source("It takes 12.3 zillion ms and 45.6 GiB of it.")] == [
+        "It takes 12.3 zillion ms and 45.6 GiB of it."
+    ]
+    assert not [*without_source("It has 8 GB: `-lms_budget 8GB`.")]
+
+
+def test_a_figure_in_a_sentence_that_a_test_quotes_has_a_source():
+    text = "ResNet-152 at batch 256 takes 41.8 GiB. It is warm at 41.8 GiB."
+    assert [said for _, said in without_source(text)] == [text]  # the second one alone
