@@ -142,6 +142,12 @@ def test_blocks_run_the_long_ones_too(page, tmp_path):
         assert round(accuracies(done.stderr)[-1][1], 2) == float(about)
 
 
+@pytest.mark.parametrize("page", [p for p in BY_HAND if p.parent.name == "tutorials"], ids=name_of)
+def test_a_tutorial_says_how_long_it_takes(page):
+    begin = " ".join(page.read_text().partition("\n## ")[0].split())
+    assert re.search(r"takes? you (about )?\w+ minutes?, (in|of) which the computer (works|trains) for", begin)
+
+
 @pytest.mark.parametrize("page", BY_HAND, ids=name_of)
 def test_every_prototxt_is_a_net_or_a_solver(page):
     for block in blocks_of(page):
