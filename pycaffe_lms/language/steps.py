@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import HostArray
 from ..layers.base import TEST
+from ..log import only_warnings
 from ..net.weights import bare_proto
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
 from ..pycaffe.net import PycaffeNet
@@ -33,7 +34,8 @@ class Steps:
     """
 
     def __init__(self, net: PycaffeNet, message: NetParameter):
-        self._net = PycaffeNet(message, TEST, device=net.device, dtype=net.dtype, tuning=net.tuning)
+        with only_warnings():  # the log has told of the user's net already
+            self._net = PycaffeNet(message, TEST, device=net.device, dtype=net.dtype, tuning=net.tuning)
         self._net.share_with(net)
         self._input, self._output = net.inputs[0], net.outputs[0]
         self._fed: list[int] = []
