@@ -12,6 +12,7 @@ from .pages import PAGES, WRITTEN_BY_TOOLS, name_of
 LISTS = (*WRITTEN_BY_TOOLS, "python_api.md", "index.md", "models.md")  # with hardly a sentence
 READ = [page for page in PAGES if page.name not in LISTS]
 PLAIN, EASY = 60, 75
+LONGEST = 28  # words of a sentence where one begins
 
 
 def sentences(text: str) -> list[str]:
@@ -48,6 +49,8 @@ def ease(text: str) -> float:
 def test_it_is_plain_english_and_easy_where_one_begins(page):
     first = page.name in ("README.md", "how_lms_works.md", "lms_first_steps.md") or page.parent.name == "tutorials"
     assert ease(page.read_text()) >= (EASY if first else PLAIN)
+    long = [s for s in sentences(page.read_text()) if len(words(s)) > LONGEST]
+    assert not first or not long, long
 
 
 def test_syllables():
