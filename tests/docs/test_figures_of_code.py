@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from pycaffe_lms import ops
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets
 from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.layers.conv import attention
@@ -63,6 +64,7 @@ FACTS = {
         f"Gradients of {reduction.ALONE_BYTES // MIB} MiB and more are summed by a reduce-scatter",
         f"(default {communicator.TIMEOUT_S:.0f})",
     ],
+    "models/README.md": [f"at most {ops.WORKSPACE_LIMIT['cuda'] // MIB} MB in one convolution"],
     "models/alexnet/README.md": [f"momentum are {256 * 6 * 6 * 4096 * 4 // MIB} MiB each"],
     "models/digits/README.md": [
         f"`-lms_frac 0.4` is {0.4 * 2048:.1f} KiB of this device",
