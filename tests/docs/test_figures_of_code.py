@@ -173,15 +173,19 @@ def test_where_the_net_fits():
     rows = [r for r in rows if low <= float(r[2]) <= high]
     ms = {(r[2], r[3]): float(r[4]) for r in rows}
     assert len(rows) == 16
-    for batch in ("8", "16", "32", "64"):
-        for other in ("memory", "off"):
-            assert abs(ms[batch, "auto"] / ms[batch, other] - 1) <= percent / 100
+    pairs = [(batch, other) for batch in ("8", "16", "32", "64") for other in ("memory", "off")]
+    most = max(abs(ms[batch, "auto"] / ms[batch, other] - 1) for batch, other in pairs)
+    assert percent - 1 < 100 * most <= percent
 
 
 def test_copies_only():
-    batch_and_budget = said("docs/speed.md", r"parameters managed too, (\d+) GB and batch (\d+), an iteration takes")
-    assert batch_and_budget == [16, 256]
-    assert [r for r in _table("docs/speed.md", 12) if r[:4] == ["resnet-152", "16.0", "256", "1000"]]
+    budget, batch, ms, into, out = said(
+        "docs/speed.md",
+        r"(\d+) GB and batch (\d+), an iteration takes ([\d.]+) ms and copies ([\d.]+) GiB in and ([\d.]+) out",
+    )
+    cells = ["resnet-152", f"{budget:.1f}", f"{batch:.0f}", "1000", f"{ms:.1f}"]
+    [row] = [r for r in _table("docs/speed.md", 12) if r[:5] == cells]
+    assert row[6:8] == [f"{into:.1f}", f"{out:.1f}"]
 
 
 def test_hosts_that_limit_pytorch():
