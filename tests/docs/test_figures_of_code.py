@@ -14,6 +14,7 @@ from pycaffe_lms.layers.conv import attention
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.rules import AUTO
+from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.program import reduction
 from pycaffe_lms.parallel import communicator
 from pycaffe_lms.solvers.rules import RULES
@@ -36,6 +37,7 @@ def said(page: str, pattern: str) -> list[float]:
 
 
 FACTS = {
+    "docs/benchmark.md": [f"then plans get {1 - runtime.RESERVE:.0%} of what is free"],
     "docs/bits.md": [f"256 images. It has {4096 * 1024 * 4 // MIB} MiB", "it is read and written 256 times"],
     "docs/differences.md": [f"here they name it after {WAIT:.0f} seconds"],
     "docs/how_lms_works.md": [f"256 images of 16 channels and 64 x 64 pixels: {256 * 16 * 64 * 64 * 4 // MIB} MiB"],
@@ -156,6 +158,14 @@ def test_sums_on_two_gpus_cost_more_than_predicted():
     )
     errors = [float(r[5].split()[0]) for r in _table("docs/scaling.md", 7) if r[5].endswith("points")]
     assert len(errors) == 4 and low <= min(errors) and high - 1 < max(errors) <= high
+
+
+def test_what_a_driver_reports_beyond_a_budget():
+    [beyond] = said("docs/benchmark.md", r"recorded graphs besides, here ([\d.]+) GiB")
+    page = (ROOT / "docs/benchmark.md").read_text()
+    measured = re.search("<!-- scenarios cuda: generated -->(.*?)<!-- scenarios cuda: end -->", page, re.DOTALL)[1]
+    memory = [float(x) for x in re.findall(r"\| -lms auto \| 1 \| tf32 \| \S+ \| - \| ([\d.]+) GiB", measured)]
+    assert len(memory) == 6 and max(memory) == 16 + beyond
 
 
 def test_resnet_50_of_pytorch():
