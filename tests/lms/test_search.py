@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -61,15 +62,33 @@ def _record(monkeypatch):
     return tried
 
 
-def _plan(seed, rules, search=SEARCH, share=0.3):
+def _plan(seed, rules, search=SEARCH, share=0.3, below=math.inf):
     program, buffers = net_program(seed)
     least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
     limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
     remats = _remats(program)
     costs = _costs(program, remats, SLOW, seed)
     return optimiser.optimise(
-        program, buffers, limit=limit, costs=costs, remats=remats, scratch=frozenset(), rules=rules, search=search
+        program,
+        buffers,
+        limit=limit,
+        costs=costs,
+        remats=remats,
+        scratch=frozenset(),
+        rules=rules,
+        search=search,
+        below=below,
     )
+
+
+@pytest.mark.parametrize("rules", [GIVEN, GIVEN[-1:]], ids=["any", "copies only"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_that_is_only_wanted_below_a_time(rules, seed):
+    """It is the one found without a bound, unless no reordering of copies could make it as fast as asked for."""
+    free = _plan(seed, rules)
+    assert _plan(seed, rules, below=1.01 * free.seconds) == free
+    with pytest.raises(optimiser.NotFaster):
+        _plan(seed, rules, below=0.5 * free.seconds)
 
 
 def _seconds_of(program, seed):

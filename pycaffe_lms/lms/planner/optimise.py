@@ -122,16 +122,17 @@ def _fastest(problem: _Problem, rules: Sequence[Rules], below: float) -> Plan | 
     best: Plan | None = None
     followed = 0  # steps, over all passes
     most = below / search.reorder_gain  # seconds of a plan whose copies are not reordered yet
+    has_plan = below < math.inf and any(which.remats for which in rules)  # by copies alone, none would be faster
     for which in dict.fromkeys(rules):
         enough = min(search.work / steps, search.steps_per_second * (min(below, most) - alone))
-        if most < math.inf and (not which.remats or followed >= enough):
+        if (has_plan and not which.remats) or (most < math.inf and followed >= enough):
             break
         if best is not None and best.rules == STAYS and which.memory_share == 1.0:
             continue  # it would give the same plan
         plan, passes = _with_rules(problem, which, min(below, most))
         followed += passes * steps
         if plan is not None and plan.seconds < most:
-            best, most = plan, plan.seconds
+            best, most, has_plan = plan, plan.seconds, True
     return best
 
 
