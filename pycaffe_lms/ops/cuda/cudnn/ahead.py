@@ -98,7 +98,8 @@ class _Building:
                 thread.start()
             self._tell_until_done(threads)
         finally:
-            for worker in [*self._workers]:  # after Ctrl-C; else they have ended
+            self._tasks.clear()  # after Ctrl-C; else there are none, and the processes have ended
+            for worker in [*self._workers]:
                 worker.kill()
             for thread in threads:
                 thread.join()
