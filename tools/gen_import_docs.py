@@ -20,7 +20,7 @@ FILE, RESULTS = ROOT / "docs" / "import_onnx.md", ROOT / "docs" / "import_onnx.j
 
 
 def text() -> str:
-    """The whole page."""
+    """Return the whole page."""
     known = json.loads(RESULTS.read_text())
     versions = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
     lines = [

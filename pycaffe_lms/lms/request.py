@@ -24,7 +24,7 @@ class PlanRequest:
         scratch: ids of buffers whose content never outlives a step.
         requested: values that layers request to rematerialize.
         first: rules to try before the others.
-        below: seconds; only a plan that takes less is wanted, if need be after its copies are reordered.
+        below: seconds; only a plan that may take less, once its copies are reordered, is wanted.
     """
 
     program: Program

@@ -82,8 +82,8 @@ class SearchBudget:
             large values may displace gradients, which is priced (`remat/cost.py`); 0: never.
         dwarf_factor: a value is not rematerialized if a large one of so many times its bytes is needed for that.
         reorder_work: tasks whose times are computed before the reordering of copies ends; 0: none is reordered.
-        reorder_gain: a plan is not searched for where another one takes less than this share of its time: reordering
-            copies saves no more.
+        reordered_share: share of a plan's time that is left at least when its copies are reordered: a plan is not
+            searched for where another one takes less than that.
         piece: bytes: copies are cut at multiples of it, since each piece costs the latency of a copy; 1 << 62: never.
         packing_tries: tries of one order of lifetimes; what found no place goes first in the next.
         extension_shares: shares of a wanted extension of a lifetime that are tried.
@@ -114,7 +114,7 @@ class SearchBudget:
     large_parts: int = 12
     dwarf_factor: int = 8
     reorder_work: int = 500_000
-    reorder_gain: float = 0.85
+    reordered_share: float = 0.85
     piece: int = 4 << 20
     packing_tries: int = 5
     extension_shares: tuple[float, ...] = (1.0, 0.6, 0.3, 0.0)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ExportError, Where
+from ..layers.detection.proposal import CountedRowsLayer
+from ..layers.shape.filter import FilterLayer
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
 from . import arrangement, detection, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
@@ -30,6 +32,9 @@ class Problem:
     where: Where
     reason: str
     fix: str
+
+
+COUNTS_ROWS = (CountedRowsLayer, FilterLayer)  # layers that say after forward how many rows their tops have
 
 
 def convert(
@@ -89,7 +94,7 @@ class _Conversion:
             if node.layer.declares.is_net_input:
                 problems += self._input(node)
                 continue
-            if hasattr(node.layer, "counted") or not self.counted.isdisjoint(node.bottoms):
+            if isinstance(node.layer, COUNTS_ROWS) or not self.counted.isdisjoint(node.bottoms):
                 self.counted.update(node.tops)
             converter = CONVERTERS.get(node.layer.param.type)
             if converter is None:

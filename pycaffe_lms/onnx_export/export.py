@@ -13,7 +13,7 @@ from ..net.build.graph import Graph
 from ..net.build.wiring import wire
 from ..proto.caffe_pb2 import NetParameter
 from . import model
-from .convert import convert
+from .convert import COUNTS_ROWS, convert
 from .sketch import DEFAULT_OPSET, OPSETS
 
 MATHS = ("fp32", "fp16")
@@ -113,6 +113,6 @@ def with_other_sizes(net: Net, items: int = 1) -> Graph:
 
 
 def _counting(graph: Graph) -> dict[int, CountedRowsLayer | FilterLayer]:
-    """Return the layers that say after forward how many rows their tops have, by their numbers."""
+    """Return the layers of `COUNTS_ROWS`, by their numbers."""
     layers = {node.index: node.layer for node in graph.nodes}
-    return {i: layer for i, layer in layers.items() if isinstance(layer, (CountedRowsLayer, FilterLayer))}
+    return {i: layer for i, layer in layers.items() if isinstance(layer, COUNTS_ROWS)}

@@ -130,6 +130,9 @@ class LayerBench:
         )
         return [d.get(t) for t in self._top], {n: d.get(self.scratch[n]) for n in written}
 
+    def close(self):
+        self.layer.close()
+
     def forward(self, bottoms):
         """Return the tops (NumPy), given the bottoms. Running statistics in `self.params` (NumPy) change."""
         read = sorted(self.layer.declares.dynamic_shape_bottoms)

@@ -64,9 +64,6 @@ def draws(text, folder, number, **kwargs):
         return np.concatenate([bench.forward([])[0] for _ in range(number)])
 
 
-LayerBench.close = lambda self: self.layer.close()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("case", HOST_CASES, ids=str)
 def test_the_same_seed_gives_the_same_batches(case, folder):
     with closing(make(case.text, folder)) as first, closing(make(case.text, folder)) as second:

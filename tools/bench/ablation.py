@@ -95,7 +95,7 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
         "passes": (3,),
         "memory_factor": (0.9,),
-        "reorder_gain": (0.5,),
+        "reordered_share": (0.5,),
         "copy_margin": (1.0,),
         "ahead_tries": (1,),
         "split_slow": (math.inf, 1.0),

@@ -18,7 +18,7 @@ __all__ = ["Lattice"]
 
 
 class Lattice:
-    """The lattice of N points with d features each, (N, d).
+    """Filter values of N points by the lattice of their d features, (N, d).
 
     Attributes:
         corners: (N, d + 1), numbers of the corners of each point's simplex.

@@ -39,7 +39,7 @@ def choose_plan(
 
     Raises:
         OutOfDeviceMemory: the program cannot fit.
-        NotFaster: it fits, but not in less than `request.below` seconds.
+        NotFaster: no plan takes less than `request.below` seconds.
         CannotRemat: a requested rematerialization would make another value.
     """
     program, requested = request.program, request.requested

@@ -70,7 +70,7 @@ def optimise(
         search: the numbers by which plans are searched for.
         on_demand: where no set of rules gives a plan, in pages or in a contiguous arena, copy when a step needs a
             value; else refuse.
-        below: only a plan that takes less seconds is wanted.
+        below: seconds; only a plan that takes less is wanted.
 
     Raises:
         OutOfDeviceMemory: no set of rules gives a plan, and prefetch on demand does not fit or is not wanted.
@@ -121,7 +121,7 @@ def _fastest(problem: _Problem, rules: Sequence[Rules], below: float) -> Plan | 
     alone, steps = sum(problem.costs.steps), len(problem.program.steps)
     best: Plan | None = None
     followed = 0  # steps, over all passes
-    most = below / search.reorder_gain  # seconds of a plan whose copies are not reordered yet
+    most = below / search.reordered_share  # seconds of a plan whose copies are not reordered yet
     has_plan = below < math.inf and any(which.remats for which in rules)  # by copies alone, none would be faster
     for which in dict.fromkeys(rules):
         enough = min(search.work / steps, search.steps_per_second * (min(below, most) - alone))

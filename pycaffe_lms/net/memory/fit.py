@@ -115,7 +115,7 @@ def _candidates(runtime: Runtime, nets: Sequence[Net], needs: Sequence[Need]) ->
 
 
 def _may_fit_whole(nets: Sequence[Net], needs: Sequence[Need]) -> bool:
-    """Return whether it is worth trying the needs without Large Model Support: not if nets have plans, by a try."""
+    """Return whether the needs may fit without Large Model Support. Nets that have plans were tried before."""
     return not any(net.memory.plans() for net in nets) and all(need.may_fit_whole() for need in needs)
 
 

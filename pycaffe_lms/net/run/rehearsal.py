@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Imagined(np.ndarray):
-    """An array with a shape, a type and an address, all of whose elements are one."""
+    """Stand in for a device's array: with a shape, a type and an address, all elements being one."""
 
     address = 0
 

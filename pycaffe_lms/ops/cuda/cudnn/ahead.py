@@ -49,9 +49,11 @@ def build_ahead(wanted: Iterable[Wanted]) -> None:
         return
     with store_of(tasks[0][0].device).alone():
         tasks = _tasks(one for task in tasks for one in task if not is_stored(one))
-        free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info if tasks else (0, 0)
+        if _candidates(tasks) < FEWEST:
+            return
+        free, _ = cuda.require().cuda.Device(tasks[0][0].device).mem_info
         count = _processes(len(tasks), free)
-        if _candidates(tasks) >= FEWEST and count > 1:
+        if count > 1:
             _Building(tasks).run(count)
 
 

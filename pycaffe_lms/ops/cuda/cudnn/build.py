@@ -368,6 +368,7 @@ def runner(graph: Any) -> Callable[..., None]:
 
 
 def store_of(device: int) -> Store:
+    """Return the store of engines for this GPU, in the cache folder that is in use."""
     place = cache_folder(), device
     if place not in _stores:
         name, frontend = cuda.require().cuda.runtime.getDeviceProperties(device)["name"], library.load()[0]
