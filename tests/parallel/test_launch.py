@@ -27,13 +27,24 @@ def codes(base: int, rank: Rank) -> int:
     return base + rank.index
 
 
-def fail(kind: str, folder: str, rank: Rank) -> int:
-    with open(f"{folder}/{rank.index}", "w") as file:
+def note(folder: str, rank: Rank) -> None:
+    """Write the rank's process number to a file of its name, which is whole as soon as it is there."""
+    with open(f"{folder}/.{rank.index}", "w") as file:
         file.write(str(os.getpid()))
+    os.rename(file.name, f"{folder}/{rank.index}")
+
+
+def wait_for(folder: str, index: int) -> None:
+    """Wait until a rank has noted its process."""
+    while not os.path.exists(f"{folder}/{index}"):
+        time.sleep(0.01)
+
+
+def fail(kind: str, folder: str, rank: Rank) -> int:
+    note(folder, rank)
     if rank.index == 0:
         time.sleep(600)
-    while not os.path.exists(f"{folder}/0"):
-        time.sleep(0.01)
+    wait_for(folder, 0)
     if kind == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "exit":
@@ -45,16 +56,17 @@ def fail(kind: str, folder: str, rank: Rank) -> int:
     raise ZeroDivisionError("in the middle")
 
 
-def lost_and_found(rank: Rank) -> int:
+def lost_and_found(folder: str, rank: Rank) -> int:
+    note(folder, rank)
     if rank.index == 0:
+        wait_for(folder, 1)
         raise LostRank("rank 1 is gone")
     time.sleep(0.3)
     raise SolverError("the cause")
 
 
 def sleepers(folder: str, rank: Rank) -> int:
-    with open(f"{folder}/{rank.index}", "w") as file:
-        file.write(str(os.getpid()))
+    note(folder, rank)
     time.sleep(600)
     return 0
 
@@ -98,9 +110,9 @@ def test_a_rank_that_fails_ends_the_others_and_is_heard(tmp_path, kind, code, sa
     assert not alive(int((tmp_path / "0").read_text()))
 
 
-def test_who_only_noticed_is_not_to_blame():
+def test_who_only_noticed_is_not_to_blame(tmp_path):
     with pytest.raises(RankError, match=r"rank 1 of 2 \(cpu 1\) failed: the cause"):
-        run_ranks(lost_and_found, (), "", NAMES)
+        run_ranks(lost_and_found, (str(tmp_path),), "", NAMES)
 
 
 def test_signals_are_the_roots(tmp_path):
@@ -118,7 +130,7 @@ def test_ranks_end_with_their_parent(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, script], env=environment)
     until = time.monotonic() + 60
-    while not all((tmp_path / n).exists() and (tmp_path / n).read_text() for n in "01"):
+    while not all((tmp_path / n).exists() for n in "01"):
         assert time.monotonic() < until
         time.sleep(0.02)
     parent.kill()
