@@ -190,7 +190,7 @@ def _rare_collection() -> Iterator[None]:
     """Within: Python looks for unreachable objects less often. Looking takes a fifth of the time of planning, and finds
     next to nothing: nearly all objects live until the plan is done."""
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(1_000_000, 20, 100)
     try:
         yield
     finally:

@@ -7,6 +7,8 @@ Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, the two passes over need_backw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .graph import Graph, Node
 
 
@@ -88,13 +90,16 @@ def shown_gradients(graph: Graph) -> dict[str, int]:
 
     That is the first version that gets a gradient, or the last one if none does. Versions with another shape than the
     blob's do not count."""
-    alike, lowest = in_one_memory(graph), lowest_gradients(graph)
+    alike = in_one_memory(graph)
+    lowest = lowest_gradients(graph, alike)
     return {name: lowest.get(alike[v], v) for name, v in graph.last.items()}
 
 
-def lowest_gradients(graph: Graph) -> dict[int, int]:
-    """Return {first of the values that share memory: the first of them that gets a gradient in a whole backward}."""
-    alike, lowest = in_one_memory(graph), dict[int, int]()
+def lowest_gradients(graph: Graph, alike: Sequence[int]) -> dict[int, int]:
+    """Return {first of the values that share memory: the first of them that gets a gradient in a whole backward}.
+
+    alike: `in_one_memory` of the graph."""
+    lowest: dict[int, int] = {}
     for v in sorted(b for node in graph.nodes if node.need_backward for b in gets_gradient(node)):
         lowest.setdefault(alike[v], v)
     return lowest

@@ -84,15 +84,16 @@ def choose_memory(
         elif runtime.keeps_first_params:
             first = _first_params(graph, steps, {b.id: b.nbytes for b in touched}, resident, step, runtime)
             asked |= dict.fromkeys(first - by_layers.keys(), False)
+    elsewhere, first = used | lasting, first - by_layers.keys()
     return MemoryChoice(
         table,
         used,
         frozenset() if runtime.active or runtime.device.is_host else packed & used,
         asked,
-        frozenset(b.id for b in table.buffers if b.id not in used | lasting) if runtime.active else frozenset(),
+        frozenset(b.id for b in table.buffers if b.id not in elsewhere) if runtime.active else frozenset(),
         frozenset((inside_groups(graph) | graph.views.keys()) - used),
         split_values,
-        frozenset(b.name.removesuffix(".data") for b in table.buffers if b.id in first - by_layers.keys()),
+        frozenset(b.name.removesuffix(".data") for b in table.buffers if b.id in first),
     )
 
 

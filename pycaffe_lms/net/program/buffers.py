@@ -193,7 +193,8 @@ def _unmade_gradients(graph: Graph) -> set[int]:
     """
     # groups that overwrite their top's diff compute that gradient there
     inside = graph.inside_groups(g for g in graph.groups if not g.layer.declares.overwrites_top_diffs)
-    alike, lowest = in_one_memory(graph), lowest_gradients(graph)
+    alike = in_one_memory(graph)
+    lowest = lowest_gradients(graph, alike)
     return {v for v in inside if lowest.get(alike[v]) in inside}
 
 
