@@ -64,6 +64,11 @@ class CopyQueues:
         copies, tasks: by key.
         groups: (stream, step) -> keys of the copies issued there, in order.
         steps: number of steps.
+        old: queues that differ in nothing but the copies issued at steps `first` to `last`; None: there are none.
+
+    Attributes:
+        order: keys in issue order.
+        same: number of keys at the start of `order` that are the same as in `old`, at least.
     """
 
     def __init__(
@@ -73,13 +78,29 @@ class CopyQueues:
         tasks: dict[int, Task],
         groups: dict[tuple[int, int], list[int]],
         steps: int,
+        old: CopyQueues | None = None,
+        first: int = 0,
+        last: int = 0,
     ):
         self.ranges, self.copies, self.tasks, self._groups, self.steps = ranges, copies, tasks, groups, steps
-        self.order: list[int] = []
-        for s in range(steps):
-            self.order += groups.get((COPY_IN, s), ())
-            self.order.append(s)
-            self.order += groups.get((COPY_OUT, s), ())
+        if old is None:
+            self.same, self.order = 0, self._ordered(0, steps - 1)
+        else:
+            self.same = old._ends(first - 1)
+            self.order = old.order[: self.same] + self._ordered(first, last) + old.order[old._ends(last) :]
+
+    def _ordered(self, first: int, last: int) -> list[int]:
+        """Return the keys of steps `first` to `last` in issue order, with the copies issued there."""
+        order, groups = list[int](), self._groups
+        for s in range(first, last + 1):
+            order += groups.get((COPY_IN, s), ())
+            order.append(s)
+            order += groups.get((COPY_OUT, s), ())
+        return order
+
+    def _ends(self, s: int) -> int:
+        """Return how many keys the order has up to step `s` and the copies out issued after it; 0 for s < 0."""
+        return 0 if s < 0 else self.order.index(s) + 1 + len(self._groups.get((COPY_OUT, s), ()))
 
     def overtake(self, overtaking: int, overtaken: Sequence[int], cut: int, costs: Costs) -> CopyQueues:
         """Return queues in which the copies `overtaken` are issued after `overtaking`.
@@ -88,6 +109,7 @@ class CopyQueues:
         copies, tasks, groups = dict(self.copies), dict(self.tasks), dict(self._groups)
         to = self.copies[overtaking].step
         stream = self.tasks[overtaking].stream
+        since = min(self.copies[key].step for key in overtaken)
 
         def put(key: int, copy: QueuedCopy) -> None:
             if copies[key].nbytes != copy.nbytes:
@@ -113,7 +135,7 @@ class CopyQueues:
             else:  # join two pieces at one step
                 del copies[key]
                 put(later, replace(copies[later], nbytes=copy.nbytes + copies[later].nbytes, offset=copy.offset))
-        return CopyQueues(self.ranges, copies, tasks, groups, self.steps)
+        return CopyQueues(self.ranges, copies, tasks, groups, self.steps, self, since, to)
 
     def _sorted(self, keys: Sequence[int], copies: Mapping[int, QueuedCopy], out: bool) -> list[int]:
         """Return `keys`, copies of one step, in the order in which `emit` issues them."""
@@ -203,15 +225,16 @@ class _Queued(NamedTuple):
 
 
 class _Times:
-    """Predict when each task of `queues` runs (s), reusing times of the order's prefix that `known` shares."""
+    """Predict when each task of `queues` runs (s), reusing times of the order's prefix that `known` shares.
+
+    known: times of the queues that `queues` were made of; None: nothing is known."""
 
     def __init__(self, queues: CopyQueues, known: _Times | None = None):
         order, since = queues.order, 0
         if known is not None:
-            old = known.queues.order
-            since = next(
-                (i for i, (a, b) in enumerate(zip(order, old, strict=False)) if a != b), min(len(order), len(old))
-            )
+            old, since = known.queues.order, queues.same
+            while since < min(len(order), len(old)) and order[since] == old[since]:
+                since += 1
         self.queues: CopyQueues = queues
         self.worked = len(order) - since
         size = max(queues.tasks) + 1
