@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import signal
 import sys
 import time
 
@@ -13,8 +11,6 @@ import pytest
 from pycaffe_lms.cli import sign_of_life
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.cli.sign_of_life import SignOfLife
-from pycaffe_lms.cli.views.plan_answers import _aside
-from pycaffe_lms.errors import CaffeError
 
 from .nets import NET, write
 
@@ -67,34 +63,3 @@ def test_an_error_stands_on_a_line_of_its_own(soon, tmp_path, monkeypatch):
     assert main(["plan", "-model", model, "-cache", "off"]) == 1
     last = stream.getvalue().rsplit("\r", 1)[-1]
     assert last.startswith("error: ") and "Relu" in last
-
-
-# -- two processes ---------------------------------------------------------------------------------------------------
-def test_work_aside_is_done_by_another_process():
-    with _aside(os.getpid, True) as result:
-        assert (result() != os.getpid()) == (sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1)
-    with _aside(os.getpid, False) as result:
-        assert result() == os.getpid()
-
-
-def test_work_whose_process_fails_or_is_killed_is_done_again():
-    mine = os.getpid()
-
-    def fails():
-        if os.getpid() != mine:
-            raise CaffeError("it is reported by the first process")
-        return "done"
-
-    def is_killed():
-        if os.getpid() != mine:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return "done"
-
-    for work in (fails, is_killed):
-        with _aside(work, True) as result:
-            assert result() == "done"
-
-
-def test_work_that_is_not_waited_for_ends():
-    with pytest.raises(ValueError, match="of the first process"), _aside(lambda: time.sleep(3600), True):
-        raise ValueError("of the first process")

@@ -5,16 +5,10 @@ The net is built in any case, so that its errors come, and because the shapes of
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from ... import errors
 from ...errors import CaffeError, Where
@@ -27,9 +21,9 @@ from ...net.memory.micro_batch_choice import describe
 from ...net.program.split_backward import split_backward_count
 from .answer_cache import AnswerCache
 from .plan_nets import Nets, Outcome
+from .side_by_side import side_by_side
 
 Numbers = dict[str, Any]
-T = TypeVar("T")
 _LARGE = 150  # layers; only of such a net it pays to ask in two processes
 
 
@@ -124,15 +118,11 @@ class Answers:
 
     def page(self, *, steps: bool) -> Page:
         """Return what the page shows, of a large net found by two processes side by side."""
-
-        def others() -> tuple[tuple[Numbers, int | None] | None, int | None]:
-            return self.least() if self.nets.lms.enabled else None, self.largest_without_lms()
-
         self._core(None)  # for both
-        with _aside(others, self.layers >= _LARGE) as found:
-            outcome = self.outcome(steps=steps)
-            least, without = found()
-        return Page(outcome, least, without)
+        works: list[Callable[[], Any]] = [partial(self.outcome, steps=steps), self.largest_without_lms]
+        works += [self.least] if self.nets.lms.enabled else []
+        outcome, without, *least = side_by_side(works) if self.layers >= _LARGE else [work() for work in works]
+        return Page(outcome, least[0] if least else None, without)
 
     @property
     def layers(self) -> int:
@@ -221,46 +211,6 @@ def rank_numbers(found: Prediction, nets: Nets) -> Numbers:
 def least_numbers(least: Least) -> Numbers:
     """Return a least budget for JSON: bytes."""
     return asdict(least) | {"layer": least.layer, "blobs": [{"name": name, "bytes": n} for name, n in least.blobs]}
-
-
-# -- two processes -----------------------------------------------------------------------------------------------------
-@contextmanager
-def _aside(work: Callable[[], T], worth: bool) -> Iterator[Callable[[], T]]:
-    """Within: `work` runs in a forked process, and the callable that is given waits for its result.
-
-    Where no process can be forked, where that is not `worth` it, or where the other one ends without a result (because
-    of an error, say), the callable does the work.
-    """
-    if not worth or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
-        yield work
-        return
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(work, there), daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside NumPy's threads, which wait
-        process.start()
-    there.close()
-
-    def result() -> T:
-        try:
-            found: T = here.recv()
-            return found
-        except EOFError:
-            return work()
-
-    try:
-        yield result
-    finally:
-        process.terminate()
-        process.join()
-        here.close()
-
-
-def _send(work: Callable[[], Any], there: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
-    with suppress(CaffeError):  # the other process does the work again, and reports it
-        there.send(work())
 
 
 # -- errors as numbers -------------------------------------------------------------------------------------------------
