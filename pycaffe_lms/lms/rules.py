@@ -86,6 +86,8 @@ class SearchBudget:
             searched for where another one takes less than that.
         piece: bytes: copies are cut at multiples of it, since each piece costs the latency of a copy; 1 << 62: never.
         packing_tries: tries of one order of lifetimes; what found no place goes first in the next.
+        packing_hopeless: share of the lifetimes beside pages; where two tries leave more without a place, the required
+            lifetimes are packed instead: a packing that succeeds has placed most of them by then.
         extension_shares: shares of a wanted extension of a lifetime that are tried.
         large_lifetime_parts: a lifetime is large if it takes at least one of so many parts of the memory; these go
             first in the second order.
@@ -117,6 +119,7 @@ class SearchBudget:
     reordered_share: float = 0.85
     piece: int = 4 << 20
     packing_tries: int = 5
+    packing_hopeless: float = 1 / 3
     extension_shares: tuple[float, ...] = (1.0, 0.6, 0.3, 0.0)
     large_lifetime_parts: int = 40
     segment_orders_up_to: int = 2000

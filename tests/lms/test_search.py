@@ -175,7 +175,7 @@ def _nobody_overlaps(lives, offsets):
 
 
 def test_packing_within_a_limit_never_overlaps():
-    rng, found = seeded(6), 0
+    rng, found, late = seeded(6), 0, 0
     for _ in range(60):
         stretches = []
         for _ in range(rng.randint(1, 25)):
@@ -184,6 +184,9 @@ def test_packing_within_a_limit_never_overlaps():
             stretches.append(Stretch(must, max(0, start - rng.randrange(5)), must.end + rng.randrange(5)))
         limit = pack([s.must for s in stretches]).peak + rng.randrange(3)
         within = pack_within(stretches, limit)
+        soon = pack_within(stretches, limit, hopeless=0.0)  # two tries
+        assert soon in (None, within)
+        late += soon != within
         if within is None:
             continue
         found += 1
@@ -192,7 +195,7 @@ def test_packing_within_a_limit_never_overlaps():
         assert packing.peak <= limit
         assert all(s.start <= life.start <= s.must.start for s, life in zip(stretches, lives, strict=True))
         assert all(s.must.end <= life.end <= s.end for s, life in zip(stretches, lives, strict=True))
-    assert found > 15
+    assert found > 15 and late > 0
 
 
 @pytest.mark.parametrize(("excess", "leaves"), [(1.0, 0), (0.0, 1)])

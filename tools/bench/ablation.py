@@ -102,6 +102,7 @@ def _values() -> Iterator[tuple[str, SearchBudget]]:
         "params_share": (0.0,),
         "few_pages": (1,),
         "packing_tries": (1,),
+        "packing_hopeless": (1.0,),
         "extension_shares": ((0.0,), (1.0, 0.0)),
         "large_lifetime_parts": (0,),
     }

@@ -212,7 +212,11 @@ def _place_in_segments(
 
 
 def pack_within(
-    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None, search: SearchBudget = SEARCH
+    stretches: Sequence[Stretch],
+    limit: int,
+    ties: Mapping[int, int] | None = None,
+    search: SearchBudget = SEARCH,
+    hopeless: float = 1.0,
 ) -> tuple[list[Lifetime], Packing] | None:
     """Choose lifetimes and offsets below `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
@@ -221,6 +225,7 @@ def pack_within(
 
     Args:
         ties: pairs of stretches, each index to the other, that must have the same offset.
+        hopeless: share of the stretches; where two tries leave more without a place, no more are made.
 
     Returns:
         The lifetimes and their packing, or None if none is found.
@@ -239,6 +244,8 @@ def pack_within(
             if not unplaced:
                 peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
                 return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
+            if left == search.packing_tries - 2 and len(unplaced) > hopeless * len(stretches):
+                return None
             behind = set(order).difference(unplaced)
             order = unplaced + [i for i in order if i in behind]
     return None

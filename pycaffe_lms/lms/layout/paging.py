@@ -116,7 +116,7 @@ def paged_within(
         return -pages_left * page
     at = {i: k for k, i in enumerate(small)}
     small_ties = {at[i]: at[j] for i, j in ties.items() if i in at}
-    within = pack_within([stretches[i] for i in small], pages_left * page, small_ties, search)
+    within = pack_within([stretches[i] for i in small], pages_left * page, small_ties, search, search.packing_hopeless)
     if within is None:
         tight = pack([lives[i] for i in small])
         if tight.peak > pages_left * page:
