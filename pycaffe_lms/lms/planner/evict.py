@@ -155,6 +155,8 @@ class EvictionPass:
         self.on: set[int] = set()  # buffers on the device, `used` bytes in all
         self.used = 0
         self.extra, self.most_extra = 0.0, math.inf  # seconds of rematerialization
+        self.copying = {False: 0.0, True: 0.0}  # seconds of copies in and out that evictions cause
+        self.below = math.inf  # seconds that they may take, each
         self.gone = set(self.tracked)  # buffers whose value is gone, or will be after the running step: `reusing`
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
@@ -199,9 +201,11 @@ class EvictionPass:
         """Follow all steps and return the decisions.
 
         Raises:
-            DoesNotFit: also where the steps, rematerialization included, take more than `below` seconds.
+            DoesNotFit: also where the steps, rematerialization included, or the copies of one direction take more than
+                `below` seconds.
         """
-        self.most_extra = below * (1 + 1e-9) - self.times[self.n]
+        self.below = below * (1 + 1e-9)
+        self.most_extra = self.below - self.times[self.n]
         for s, step in enumerate(self.program.steps):
             mine = [a for a in step.accesses if a.buffer in self.tracked]
             if step.host:
@@ -512,6 +516,10 @@ class EvictionPass:
         if way == _ON_HOST:
             out = None if x.clean else x.seconds_out
             self.links.book(out, x.seconds_in, x.made, now, self.times[min(wanted, self.n)])
+            self.copying[True] += out or 0.0
+            self.copying[False] += x.seconds_in if wanted < self.n else 0.0
+            if max(self.copying.values()) > self.below:
+                raise DoesNotFit
             x.clean = True
         else:
             self._drop(b, wanted)
