@@ -21,7 +21,7 @@ from pycaffe_lms.layers.data.input import on_host  # noqa: E402
 PAGE = ROOT / "docs" / "speed.md"
 TOLERANCE = 0.02  # of a time: the search may find a slightly different plan
 PICTURES = {"alexnet": "3,227,227"}  # of the others 3,224,224; unet-3d's file has the volume and a batch of 1
-IN_CORE = (  # those of the table in memory that are not in the one under a budget
+IN_MEMORY = (  # those of the table in memory that are not in the one under a budget
     ("resnet-50", 16),
     ("vgg-16", 128),
     ("googlenet", 256),
@@ -58,7 +58,7 @@ def cases() -> Iterator[tuple[str, int, str]]:
             yield net, batch, f"auto {budget}"
         if copies:
             yield net, batch, "1000 16.0"
-    for net, batch in IN_CORE:
+    for net, batch in IN_MEMORY:
         yield net, batch, "memory"
 
 
@@ -79,7 +79,7 @@ def table(text: str) -> str:
     lines = ["| net | batch | flags | measured ms | planned ms | ratio |", "|---|---:|---|---:|---:|---:|"]
     for net, batch, mode in cases():
         way, _, budget = mode.partition(" ")
-        flags = f"`-lms {way}`, {budget.removesuffix('.0')} GB" if budget else "in core"
+        flags = f"`-lms {way}`, {budget.removesuffix('.0')} GB" if budget else "without LMS"
         ms, plan = known[net, str(batch), mode], predicted_ms(net, batch, mode)
         lines.append(f"| {net} | {batch} | {flags} | {ms} | {plan:.1f} | {plan / float(ms):.2f} |")
     return "\n".join(lines)

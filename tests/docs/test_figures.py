@@ -166,9 +166,9 @@ def test_what_is_said_of_the_table_of_budgets_follows_from_it(measured):
         r"runs at (\d+) images/s in 16 GB, about as fast": 1024e3 / ms("resnet-152", 1024, 16.0, "auto"),
         r"as PyTorch runs batch 256 in ([\d.]+) GiB": gib(*r152, 16.0, "torch:memory"),
         r"\(`-lms_split auto`\) at (\d+) images/s": 2048e3 / ms("resnet-152", 2048, 16.0, "auto"),
-        r"is 2\.0 GiB, (\d+)% of what it takes in core": 100 * 2 / gib(*r152, 16.0, "memory"),
-        r"in core, at ([\d.]+) of its speed": core / ms(*r152, 2.0, "auto"),
-        r"speed in core and ([\d.]+) times that of `save_on_cpu`": ms(*r152, 16.0, "torch:save_on_cpu")
+        r"is 2\.0 GiB, (\d+)% of what it takes in memory": 100 * 2 / gib(*r152, 16.0, "memory"),
+        r"in memory, at ([\d.]+) of its full speed": core / ms(*r152, 2.0, "auto"),
+        r"full speed and ([\d.]+) times that of `save_on_cpu`": ms(*r152, 16.0, "torch:save_on_cpu")
         / ms(*r152, 2.0, "auto"),
         r"In 3\.0 GiB it runs at ([\d.]+)": core / ms(*r152, 3.0, "auto"),
         r"The 3-D U-Net in 16 GB runs at ([\d.]+)": ms(*unet, 16.0, "memory") / ms(*unet, 16.0, "auto"),
@@ -179,15 +179,15 @@ def test_what_is_said_of_the_table_of_budgets_follows_from_it(measured):
         r"copies [\d.]+ GiB in and [\d.]+ out: (\d+) images/s": 256e3 / ms(*r152, 16.0, "1000"),
         r"images/s, ([\d.]+) times the throughput of offloading": ms(*r152, 16.0, "torch:offload")
         / ms(*r152, 16.0, "1000"),
-        r"At batch 256 it needs ([\d.]+) GiB in core": gib(*r50, 16.0, "memory"),
+        r"ResNet-50 at batch 256 needs ([\d.]+) GiB in memory": gib(*r50, 16.0, "memory"),
         r"In 2\.56 GiB, which is (\d+)% of that": 100 * 2.56 / gib(*r50, 16.0, "memory"),
-        r"it runs at \*\*([\d.]+)\*\* of its speed in core, and in": core50 / ms(*r50, 2.56, "auto"),
+        r"of that, it runs at ([\d.]+) of its full speed, and in": core50 / ms(*r50, 2.56, "auto"),
         r"and in 2\.8 GiB at ([\d.]+)": core50 / ms(*r50, 2.8, "auto"),
         r"that PyTorch needs, it runs at ([\d.]+)": core50 / ms(*r50, 3.0, "auto"),
-        r"Batch 1440, which needs ([\d.]+) GiB in core": gib("resnet-50", 1440, 16.0, "memory"),
-        r"runs in 16 GB at \*\*([\d.]+)\*\*": ms("resnet-50", 1440, 16.0, "memory")
+        r"Batch 1440, which needs ([\d.]+) GiB in memory": gib("resnet-50", 1440, 16.0, "memory"),
+        r"GiB in memory, runs in 16 GB at ([\d.]+) of its full speed": ms("resnet-50", 1440, 16.0, "memory")
         / ms("resnet-50", 1440, 16.0, "auto"),
-        r"a tensor of the second stage has (\d+) MiB": 256 * 256 * 56 * 56 * 4 / (1 << 20),
+        r"a tensor of ResNet-50's second stage has (\d+) MiB": 256 * 256 * 56 * 56 * 4 / (1 << 20),
         r"of which 2\.56 GiB hold ([\d.]+)": 2.56 * GIB / (256 * 256 * 56 * 56 * 4),
         r"PCIe 5 x16: (\d+) GB/s each way": MACHINES["h200"].link_in / 1e9,
         r"GB/s each way, (\d+) both": MACHINES["h200"].link_both / 1e9,
@@ -216,7 +216,7 @@ def test_images_per_second_of_the_table_of_budgets_follow_from_its_times():
     [
         f"in {_WORDS[replay_benchmark.RUNS]} timed runs of each",
         f"A graph that takes at most {replay_benchmark.CLOSE - 1:.0%} longer is preferred",
-        "It assumes 36 MB of workspace for every convolution",
+        "A plan assumes 36 MB of workspace for every convolution",
     ],
 )
 def test_numbers_of_speed_are_those_of_the_code(said, tool):
@@ -224,7 +224,7 @@ def test_numbers_of_speed_are_those_of_the_code(said, tool):
 
 
 def test_two_gpus_and_snapshots():
-    one, two, share = re.search(r"(\d+) images/s on one, (\d+) on two \(([\d.]+)%\)", SPEED).groups()
+    one, two, share = re.search(r"(\d+) images/s on one, (\d+) on two \(([\d.]+)% of twice as many\)", SPEED).groups()
     assert _close(share, 50 * int(two) / int(one))
     for iteration, lost, part in re.findall(r"\| ([\d.]+) \| ([\d.]+) \| ([\d.]+)% \| \d+ \|", SPEED):
         assert _close(part, 100 * float(lost) / float(iteration))
@@ -249,14 +249,14 @@ def test_predictions_are_those_of_plan(tool):
 
 def test_predictions_may_be_off_by_a_little_and_measured_times_not_at_all(tool):
     predictions, text = tool("gen_predictions"), (ROOT / "docs" / "speed.md").read_text()
-    row = "| resnet-152 | 256 | in core | 143.5 | 139.6 | 0.97 |"
+    row = "| resnet-152 | 256 | without LMS | 143.5 | 139.6 | 0.97 |"
     assert row in text and predictions.is_current(text, text.replace(row, row.replace("139.6", "141.0")))
-    for old, new in (("139.6", "145.0"), ("143.5", "143.6"), ("in core", "in cores")):
+    for old, new in (("139.6", "145.0"), ("143.5", "143.6"), ("without LMS", "without")):
         assert not predictions.is_current(text, text.replace(row, row.replace(old, new)))
     known = predictions.measured(text)
     for net, batch, mode in predictions.cases():
         way, _, budget = mode.partition(" ")
-        flags = f"`-lms {way}`, {budget.removesuffix('.0')} GB" if budget else "in core"
+        flags = f"`-lms {way}`, {budget.removesuffix('.0')} GB" if budget else "without LMS"
         assert f"| {net} | {batch} | {flags} | {known[net, str(batch), mode]} |" in text
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pycaffe_lms import ops
-from pycaffe_lms.cli.views.plan_nets import PAGE, Nets
+from pycaffe_lms.cli.views.plan_nets import Nets
 from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.layers.conv import attention
 from pycaffe_lms.lms.config import LMSConfig
@@ -55,7 +55,6 @@ FACTS = {
     ],
     "docs/speed.md": [
         f"and used if it promises {1 - SEARCH.replan:.0%}",
-        f"which pages of {PAGE // MIB} MiB are mapped",
         f"bottoms of (64, 128, 56, 56), {64 * 128 * 56 * 56 * 4 / 1e6:.0f} MB",
         f"At {H200.link_in / 1e9:.0f} GB/s each way, one direction",
     ],

@@ -46,6 +46,30 @@ INFERENCE = {(r[0], r[1]): r for r in rows(8) if r[1] in ("1", "8") and r[2][0].
 
 
 # -- docs/speed.md -----------------------------------------------------------------------------------------------------
+def test_what_to_expect_of_speed():
+    """The ranges and shares at the top of the page are those of its tables."""
+    full = [r for r in rows(13) if r[1].isdigit()]
+    compiled = [float(r[12]) for r in full if r[1] != "16"] + [float(r[7]) for r in MORE.values() if r[2] == "TF32"]
+    eager = [float(r[7]) for r in full]
+    inference = [float(r[7]) for r in INFERENCE.values()]
+    onednn = [float(r[3]) for r in rows(5) if r[0].startswith(("AlexNet (", "GoogLeNet (", "ResNet-50 ("))]
+    for pattern, found in (
+        (r"take ([\d.]+) to ([\d.]+) times as long as compiled PyTorch", compiled),
+        (r"PyTorch, and ([\d.]+) to ([\d.]+) times as long as PyTorch that is not compiled", eager),
+        (r"takes ([\d.]+) to ([\d.]+) times as long as a CUDA graph of PyTorch", inference),
+        (r"with oneDNN: ([\d.]+) to ([\d.]+) times as long as PyTorch", onednn),
+    ):
+        assert [float(x) for x in said("docs/speed.md", pattern)] == [min(found), max(found)], pattern
+    [transformer] = said("docs/speed.md", r"A transformer takes ([\d.]+) times as long as compiled PyTorch")
+    assert [transformer] == said("docs/speed.md", r"In memory ours takes ([\d.]+) times as long as the compiled net")
+    [taken] = said("docs/speed.md", r"ResNet-152 at batch 256 takes ([\d.]+) GiB")
+    assert taken == BUDGETS["16.0", "memory"][9]
+    one, two = said("docs/speed.md", r"(\d+) images/s on one, (\d+) on two")
+    [gain] = said("docs/speed.md", r"\*\*Two GPUs\*\* train ([\d.]+) times as fast as one")
+    assert near(gain, int(two) / int(one))
+    assert all(near(r[3].removesuffix("%"), 0.5) for r in rows(5) if r[3].endswith("%"))  # half a percent of a snapshot
+
+
 def test_ratios_of_more_nets():
     assert len(MORE) == 8
     for r in MORE.values():
@@ -58,7 +82,7 @@ def test_later_times_of_three_nets():
     )
     for ms, ratio, net in ((squeezenet, ratios[0], "squeezenet-1.1"), (unet, ratios[1], "unet-2d")):
         assert near(ratio, float(ms) / float(MORE[net, "TF32"][5])) and float(ms) < float(MORE[net, "TF32"][3])
-    assert said("docs/speed.md", r"VGG-16's [\d.]+ instead of ([\d.]+)\.") == [IN_CORE["vgg-16"][2]]
+    assert said("docs/speed.md", r"VGG-16 takes [\d.]+ instead of ([\d.]+)\.") == [IN_CORE["vgg-16"][2]]
 
 
 def test_transformers():
