@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -82,10 +83,31 @@ class Mermaid(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
+def mark_flags(app: Sphinx, doctree: nodes.document) -> None:
+    """Give literals that begin with a hyphen the class `flag`, so that site.css keeps the hyphen on the flag's line."""
+    for node in doctree.findall(nodes.literal):
+        if node.astext().startswith("-") and max(map(len, node.astext().split())) < 25:
+            node["classes"].append("flag")
+
+
+def join_lines(app: Sphinx, doctree: nodes.document) -> None:
+    """Join lines of layers' docstrings that end only because they are full: the site breaks them where its own end."""
+    if app.env.docname == "docs/layers":
+        for node in doctree.findall(nodes.literal_block):
+            node[:] = [nodes.Text(joined(node.astext()))]
+
+
+def joined(text: str) -> str:
+    """Return a docstring with a line for each statement: a long line without a full stop goes on in the next one."""
+    return re.sub(r"^(.{95,}[^.\n])\n(?=\S)", r"\1 ", text, flags=re.MULTILINE)
+
+
 def setup(app: Sphinx) -> None:
     """Register what the pages use beyond Sphinx and MyST."""
     logging.getLogger("sphinx.sphinx.directives.other").addFilter(
         lambda record: "glob pattern" not in str(record.msg)  # one of index.md may have no page yet
     )
     app.add_directive("mermaid", Mermaid)
+    app.connect("doctree-read", mark_flags)
+    app.connect("doctree-read", join_lines)
     app.add_lexer("prototxt", ProtoBufLexer)

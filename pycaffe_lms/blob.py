@@ -237,7 +237,7 @@ class Blob(Shaped, Uncopied):
 
     @property
     def diff(self) -> np.ndarray:
-        """Return the gradients, shape `self.shape`, writable; zeros if none were computed. Raises: as `data`."""
+        """Return the gradients, shape `self.shape`, writable; zeros if none is computed. Raises what `data` raises."""
         return self._diff(Ask.WRITE_CPU)
 
     @diff.setter
@@ -295,7 +295,7 @@ class Blob(Shaped, Uncopied):
 
     @property
     def gpu_diff(self) -> Any:
-        """Return the gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
+        """Return the gradients as a CuPy array on the net's GPU. Raises what `gpu_data` raises."""
         assert self.diff_memory is not None
         self._note_read("diff")
         return self._device(self.diff_memory, self.diff_last)

@@ -45,8 +45,9 @@ It writes `net_horizon.prototxt` and `net_horizon.caffemodel`. In Python: `pycaf
 The lists are those of the documents named below; the toolchains themselves were not run. A newer toolchain may take
 more or less. HiSilicon's NNIE is not here: no public copy of the list in its guide was found.
 
-In the tables, **must be** is checked: a layer that is not so is refused. A layer that is not as the next column says
-runs on the processor beside the chip. The last column has what the document demands too, but a net does not show.
+The columns of the tables: **must be** is checked, and a layer that is not so is refused. A layer that is not as **on
+the chip if** says runs on the processor beside the chip. **not checked** is what the document demands too, but a net
+does not show. A column without an entry is left out.
 
 This page is written by `tools/gen_chip_docs.py` from `pycaffe_lms/caffe_export/chips/`; do not edit it.
 """
@@ -62,18 +63,29 @@ def _section(key: str, chip: Chip) -> list[str]:
     lines = [f"## {chip.name} (`-for {key}`)", ""]
     lines += [f"{chip.title}; version: {chip.version}; address: `{chip.address}`. {chip.note}", ""]
     lines += [f"Every layer: {'; '.join(one.words for one in chip.every)}.", ""] if chip.every else []
-    lines += ["| layer | name in the document | must be | on the chip if | not checked |"]
-    lines += ["|---|---|---|---|---|", *map(_row, rows.values()), ""]
+    lines += [
+        *_table(
+            [("layer", "name in the document", "must be", "on the chip if", "not checked"), *map(_row, rows.values())]
+        ),
+        "",
+    ]
     if chip.same_in_use:
         lines += [f"Left out where it is in place, because it does nothing in use: {', '.join(chip.same_in_use)}.", ""]
     missing = [f"{name} ({why})" for name, why in chip.not_here.items()]
     return [*lines, f"In the document, but never written: {', '.join(missing)}.", ""]
 
 
-def _row(row: ListedLayer) -> str:
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the rows, of which the first one is the head, without columns that have a head only."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    head, *body = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+    return [head, "|" + "---|" * len(columns), *body]
+
+
+def _row(row: ListedLayer) -> tuple[str, ...]:
     refuses, warns = ("; ".join(one.words for one in row.limits if one.warns is kind) for kind in (False, True))
     names = ", ".join((row.type, *row.sources))
-    return f"| {names} | {row.listed} | {refuses} | {'never' if row.cpu else warns} | {row.unchecked} |"
+    return names, row.listed, refuses, "never" if row.cpu else warns, row.unchecked
 
 
 def main(argv: list[str] | None = None) -> int:

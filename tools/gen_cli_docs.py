@@ -25,7 +25,7 @@ _SHARED = 3  # commands that have a flag in common: it is described once
 
 _HEAD = """# The command line
 
-Written by `tools/gen_cli_docs.py` from the commands themselves: change their help, not this file.
+<!-- Written by `tools/gen_cli_docs.py` from the commands' help; do not edit. -->
 
 `pycaffe-lms COMMAND [flags]`, or `python -m pycaffe_lms COMMAND [flags]`. Flags have one hyphen, as in Caffe, or two:
 `-lms 1000`, `-lms=1000`, `--lms 1000` and `--lms=1000` are the same, and a flag without a value may be written `-flag`,

@@ -29,16 +29,18 @@ FILE = ROOT / "docs" / "scaling.md"
 P100 = Machine("p100", 16 * GiB, 0.61e12, 6.9e12, 32e9, 32e9, 50e9, fp32_rate=6.9e12, capability=6.0, nvlink=2 * 18.0e9)
 _HEAD = """# Many GPUs: predictions
 
-Written by `tools/gen_scaling_docs.py`; do not edit.
+<!-- Written by `tools/gen_scaling_docs.py`; do not edit. -->
+
+`plan -ranks` predicts how fast many GPUs train together:
 
 ```bash
 pycaffe-lms plan resnet-50 -shape data=256,3,224,224 -gpu h200 -ranks 8,64,256 -node_gpus 8 -network 50GB/s
 ```
 
-predicts a data-parallel training: every GPU trains on a batch of its own, and gradients are summed over all of
-them. It needs no GPU. `-ranks` is the number of GPUs, `-node_gpus` how many of them a node has (8), `-network` what
-a node sends per second, and receives at the same time, over all its network cards. GPUs of a node talk over NVLink
-if the GPU has it (`plan -gpu list`; the field `nvlink` of a JSON file), else over PCIe.
+The training is data parallel: every GPU trains on a batch of its own, and gradients are summed over all of
+them. Predicting needs no GPU. `-ranks` is the number of GPUs, `-node_gpus` how many of them a node has (8),
+`-network` what a node sends per second, and receives at the same time, over all its network cards. GPUs of a node
+talk over NVLink if the GPU has it (`plan -gpu list`; the field `nvlink` of a JSON file), else over PCIe.
 
 ## The model
 
@@ -136,7 +138,7 @@ def _protocols() -> Iterator[str]:
 
 
 def _here() -> Iterator[str]:
-    yield "## Beside what was measured here\n"
+    yield "## Compared with our measurements\n"
     yield "Efficiency is images per second of each GPU over those of one alone; on two H200s with NVLink. The"
     yield "batch of the measured ResNet-152 is taken to be 256.\n"
     yield "| training | one GPU, ms | sums, ms | predicted | measured | error | lost, ms |"
@@ -154,7 +156,7 @@ def _here() -> Iterator[str]:
 
 
 _PUBLISHED = """
-## Beside what others published: 8 to 256 GPUs
+## Compared with published figures, 8 to 256 GPUs
 
 ResNet-50. *Hidden*: sums beside the backward, as here; *behind*: all after it, as the worst case. PowerAI DDL: IBM
 S822LC, 4 P100 with NVLink 1.0 a node, InfiniBand EDR (100 Gbit/s), Caffe ([arXiv

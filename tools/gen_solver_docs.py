@@ -22,7 +22,9 @@ from pycaffe_lms.solvers.rules import OF_TYPES, RULES  # noqa: E402
 FILE, PROTO = ROOT / "docs" / "solvers.md", ROOT / "proto" / "caffe.proto"
 _HEAD = """# Solvers
 
-Written by `tools/gen_solver_docs.py` from the code; do not edit. A solver is a prototxt of these fields:
+<!-- Written by `tools/gen_solver_docs.py` from the code; do not edit. -->
+
+A solver is a prototxt with fields such as these. [All fields](#fields) are below.
 
 ```prototxt
 net: "models/digits/train_val.prototxt"
@@ -124,13 +126,15 @@ def text() -> str:
     for name, rule in RULES.items():
         formula = re.sub(r"\bkeep2\b", rule.keep2 or "keep2", told[rule.operation])
         formula = re.sub(r"\bkeep\b", rule.keep or "keep", formula)
+        formula = formula.replace("as adam", "as Adam").replace("pull decay", "rate * decay").replace("l1", "L1")
         steps = [part.strip() for part in re.split(r";\s+", formula)]
         lines += ["", f"### {name}", "", "```text", *steps, "```"]
         if rule.corrected:
             lines += [
                 "",
                 f"The rate `r` is multiplied by `sqrt(1 - {rule.keep2}^t) / (1 - {rule.keep}^t)`, where `t` is the "
-                "number of this update, from 1 on: that corrects the bias of histories that begin at zero.",
+                "number of this update, from 1 on: that corrects the bias of histories that begin at zero."
+                + (" `rate` is `r` without that factor." if "rate * decay" in formula else ""),
             ]
         refusals = (inspect.getdoc(getattr(solvers, f"{name}Solver")) or "").partition("Raises SolverError ")[2]
         if refusals:

@@ -152,7 +152,7 @@ class PycaffeNet(core.Net):
     # -- Large Model Support ------------------------------------------------------------------------------------------
     @property
     def lms(self) -> NetLMS:
-        """Return what Large Model Support does with the net: `stats()`, `plan`, `report()`."""
+        """Return what Large Model Support does with the net, with `stats()`, `plan` and `report()`."""
         return NetLMS(self)
 
     # -- callbacks ----------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_squeezenet_does_fewer_operations():
 
 
 def test_a_volume_in_core():
-    [size] = said("models/unet-3d/README.md", r"One volume of 192x192x192 takes ([\d.]+) GiB in core")
+    [size] = said("models/unet-3d/README.md", r"One volume of 192x192x192 takes ([\d.]+) GiB without LMS")
     assert f"{size} GiB" in _row("unet-3d")
 
 
@@ -154,7 +154,7 @@ def _table(page: str, columns: int) -> list[list[str]]:
 
 def test_sums_on_two_gpus_cost_more_than_predicted():
     low, high = said(
-        "docs/benchmark.md", r"\(scaling\.md#beside-what-was-measured-here\) were (\d+) to (\d+) points lower"
+        "docs/benchmark.md", r"\(scaling\.md#compared-with-our-measurements\) were (\d+) to (\d+) points lower"
     )
     errors = [float(r[5].split()[0]) for r in _table("docs/scaling.md", 7) if r[5].endswith("points")]
     assert len(errors) == 4 and low <= min(errors) and high - 1 < max(errors) <= high

@@ -120,7 +120,7 @@ SAID = (
     r"\b(19[89]|20[012])\d\b|cuda-convnet|BVLC",  # a paper with its year, or whose recipe it is
     r"^\| input \| ",
     r"^\| expected accuracy \| ",
-    r"^\| batch \| in core \| least `-lms_budget`",
+    r"^\| batch \| without LMS \| least `-lms_budget`",
     r"`pycaffe-lms weights get \w+|\(GitHub|GitHub\)|[Nn]o (Caffe )?weights|public weights of this|release, University"
     r"|published no weights",  # where public weights are, or that there are none
     r"^(Layers with weights|Names)\b",

@@ -21,7 +21,7 @@ writes one, and commands take a model's name for its files.
 
 Training at the batch of `train_val.prototxt`, float32, gradients and SGD's momentum included, is planned for a GPU:
 
-* *in core*: device memory of an iteration without Large Model Support;
+* *without LMS*: device memory of an iteration without Large Model Support;
 * *`-lms 1000`*, *`-lms 1`*: the least `-lms_budget` that trains it so, layers whole. A little more makes it faster.
 
 That is what `pycaffe-lms plan` says. The workspace of convolutions is in it as `plan` assumes it unless told otherwise:
@@ -31,7 +31,7 @@ the same for a batch {MORE} times as large; for any other, ask:
 
     pycaffe-lms plan models/resnet-50/train_val.prototxt -shape data=256,3,224,224 -lms -lms_budget 16GB -summary
 
-| model | learned values | multiply-adds, forward | batch | in core | `-lms 1000` | `-lms 1` |
+| model | learned values | multiply-adds, forward | batch | without LMS | `-lms 1000` | `-lms 1` |
 |---|---:|---:|---:|---:|---:|---:|
 """
 TAIL = f"""
@@ -42,7 +42,7 @@ BEGIN, END = f"<!-- Written by {COMMAND}. -->\n", "<!-- Until here. -->\n"
 README_HEAD = """
 Device memory of training (float32, SGD's momentum included) by `pycaffe-lms plan`; [what is counted](../README.md):
 
-| batch | in core | least `-lms_budget` with `-lms 1000` | with `-lms 1` |
+| batch | without LMS | least `-lms_budget` with `-lms 1000` | with `-lms 1` |
 |---:|---:|---:|---:|
 """
 
