@@ -51,7 +51,7 @@ FACTS = {
         f"{AUTO[2].checkpoint_density:.0f}, {AUTO[3].checkpoint_density:.0f} and {AUTO[4].checkpoint_density:.0f} "
         f"checkpoints for a hundred steps, and {AUTO[2].memory_share:.0%} of the memory",
         "Four more are tried since",
-        "The other eleven were there before",
+        "These ten are tried, and one for small budgets",
     ],
     "docs/speed.md": [
         f"and used if it promises {1 - SEARCH.replan:.0%}",

@@ -329,37 +329,37 @@ NAMES = {  # of changes, in the page's table; "(taken)": the planner is so since
     "large_lifetime_parts = 0": "no second order of packing",
     "split_slow = inf": "no split backward",
     "split_slow = 1.0": "split backward tried for every plan",
-    "params_share = 0.0": "parameters are managed like other values",
+    "params_share = 0.0": "parameters leave the device like other values",
     "copy_margin = 1.0": "no margin on times of copies",
     "reorder_work = 0": "no reordering of copies",
     "reorder_work = 500000": "a quarter of the work of reordering (taken)",
     "all rules: checkpoint_density = 0.0": "no checkpoints",
-    "checkpoint_seconds = 0.0": "checkpoints cost no surcharge",
+    "checkpoint_seconds = 0.0": "checkpoints cost no more to rematerialize than other values",
     "page_waste_parts = 8": "pages where at most an eighth of a buffer's bytes is wasted (a half)",
-    "page_waste_parts = 1": "... at most as many bytes as it has",
-    "all rules: linked_weight = 0.0": "no price of linked steps",
-    "passes = 3": "three eviction passes for a set of rules (six)",
-    "memory_factor = 0.9": "a tenth less memory from pass to pass (a twentieth)",
+    "page_waste_parts = 1": "pages where at most as many bytes are wasted as a buffer has (a half)",
+    "all rules: linked_weight = 0.0": "a step that runs again costs nothing for others that must run again for it",
+    "passes = 3": "at most three eviction passes for a set of rules (six)",
+    "memory_factor = 0.9": "a tenth less memory in each further eviction pass (a twentieth)",
     "evict_in_place = False": "no eviction with in-place reuse",
     f"piece = {1 << 62}": "copies never cut",
     "piece = 16777216": "pieces of 16 MB (4)",
     "piece = 1048576": "pieces of 1 MB",
     "reorder_tries = 1": "one late copy tried for a waiting step (taken; before: four)",
-    "all rules: displacement = False": "small values may need large ones, displaced gradients have no price",
-    "large_parts = 0": "no value counts as large",
+    "all rules: displacement = False": "rematerializing a large value has no further cost",
+    "large_parts = 0": "no value counts as large (from a twelfth of the memory on)",
     "ahead_tries = 1": "one try of a fixed look-ahead (none of the cases has one)",
-    f"dwarf_factor = {1 << 62}": "small values may need large ones to be rematerialized",
-    "large_parts = 24": "values are large from half the bytes on",
-    "steps_per_second = 2000000": "a third of the steps for each second to be saved",
-    "steps_per_second = 18000000": "three times the steps for each second to be saved",
-    "work = 3000000": "a third of the work of planning (taken)",
+    f"dwarf_factor = {1 << 62}": "a small value is rematerialized even if that needs a large one",
+    "large_parts = 24": "values count as large from half as many bytes on",
+    "steps_per_second = 2000000": "a third of the planning for each second that it may save",
+    "steps_per_second = 18000000": "three times the planning for each second that it may save",
+    "work = 3000000": "a third of the work of planning (taken until 2026-11-24)",
     "work = 27000000": "three times the work of planning",
     "reorder_depth = 4": "reordering looks back over 4 copies (now: as many as wait)",
     "close = 1.0": "a plan within 1% of its steps does not end the search (taken)",
     "least_gain = 1e-12": "reordering counts gains of 1e-12 s (1e-7)",
     "carry_over_factor = 0.0": "no carry-over",
     "all rules: surplus_weight = 1.0": "bytes freed beyond the shortfall count in full",
-    "extension_shares = (0.0,)": "lifetimes are not lengthened for earlier copies",
+    "extension_shares = (0.0,)": "live ranges are not lengthened for earlier copies",
     "only the first rules, and copies": "only the first set of rules, and the one that copies",
 }
 
@@ -388,7 +388,7 @@ def ratios_of(done: list[dict]) -> dict:
 def page_table(record: dict) -> str:
     """Return the table of docs/plan_search.md as Markdown, what gains most first. record: of `ratios_of`."""
     cases = {mode: [c for c in record["cases"] if (c.partition(" -lms ")[2] or "auto") == mode] for mode in MODES}
-    heads = ("`-lms auto`", "`-lms 1000`", "the same without pages")
+    heads = ("`-lms auto`", "`-lms 1000`", "`-lms 1000` without pages")
     rows = []
     for change, ratios in record["ratios"].items():
         cells, means = [], []
@@ -427,8 +427,8 @@ def measured_table(record: dict) -> str:
         for one in record.values():
             both = [a and a / b for a, b in zip(one.get(change, (0, 0)), one[""], strict=True)]
             cells.append(f"{both[0]:.3f} ({both[1]:.3f})" if all(both) else "does not fit" if change in one else "")
-        rules = re.match(r"without rules (\d+)", change)
-        shown = f"without set {int(rules[1]) + 1} of rules" if rules else NAMES.get(change, change)
+        rules = re.match(r"without rules \d+: (.*)", change)  # which number a set has differs from day to day
+        shown = f"without the set of rules `{rules[1]}`" if rules else NAMES.get(change, change)
         rows.append(f"| {shown} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
