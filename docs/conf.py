@@ -94,7 +94,8 @@ def join_lines(app: Sphinx, doctree: nodes.document) -> None:
     """Join lines of layers' docstrings that end only because they are full: the site breaks them where its own end."""
     if app.env.docname == "docs/layers":
         for node in doctree.findall(nodes.literal_block):
-            node[:] = [nodes.Text(joined(node.astext()))]
+            node.rawsource = joined(node.astext())  # as it is: a text that differs is not highlighted
+            node[:] = [nodes.Text(node.rawsource)]
 
 
 def joined(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Check a built site: `python tools/check_site.py build/site`. Nothing is loaded from the web, and no link is dead.
+"""Check a built site: `python tools/check_site.py build/site`. Nothing is loaded from the web, no link is dead, and the
+style of code applies to every block of it: lines of others would be cut at the edge.
 
 Links to the web may be clicked, so they are allowed; scripts, styles, fonts and images must be in the folder.
 """
@@ -25,10 +26,12 @@ class _Page(HTMLParser):
         self.loaded: list[str] = []
         self.links: list[str] = []
         self.anchors: set[str] = set()
+        self.plain_blocks = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = {key: value or "" for key, value in attrs}
         self.anchors |= {found[key] for key in ("id", "name") if key in found}
+        self.plain_blocks += tag == "pre" and "literal-block" in found.get("class", "").split()
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
         names = tag == "link" and bool(NAMING & set(found.get("rel", "").split()))
@@ -53,6 +56,8 @@ def faults(folder: Path) -> list[str]:
     for file in sorted(folder.rglob("*.html")):
         page, name = read(file), file.relative_to(folder)
         found += [f"{name} loads {url}" for url in page.loaded if re.match(r"(https?:)?//", url)]
+        if page.plain_blocks:
+            found.append(f"{name} has {page.plain_blocks} blocks of code without the style of code")
         for link in dict.fromkeys(page.loaded + page.links):
             url = urlparse(link)
             if url.scheme or url.netloc or not link or "?" in link and not url.path:

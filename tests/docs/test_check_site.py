@@ -38,6 +38,7 @@ def test_a_whole_site_has_no_faults(check):
         ('<img src="c.png">', "a.html links to c.png, which is not there"),
         ('<a href="b.html#here">b</a>', "a.html links to b.html#here, which has no such anchor"),
         ('<a href="#here">b</a>', "a.html links to #here, which has no such anchor"),
+        ('<pre class="literal-block">x</pre>', "a.html has 1 blocks of code without the style of code"),
     ],
 )
 def test_faults(check, page, fault):

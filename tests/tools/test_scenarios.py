@@ -67,7 +67,7 @@ def test_the_picture(script, tmp_path):
     pytest.importorskip("matplotlib")
     script("scenario_table").figure(ROWS, tmp_path / "rows.svg")
     drawn = (tmp_path / "rows.svg").read_text()
-    for said in ("does not fit", "failed", "efficiency over one", "net, 4 ranks, 16.0 GiB"):
+    for said in ("does not fit", "failed", "efficiency, compared to one rank", "net, 4 ranks, 16.0 GiB"):
         assert f"<!-- {said}" in drawn or f"<!--  {said}" in drawn
 
 

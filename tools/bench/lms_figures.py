@@ -35,8 +35,8 @@ def scenarios(results: list[dict], model: str, budget: int, path: Path) -> None:
     from matplotlib import pyplot
 
     batches, *values = bars(results, model, budget)
-    figure, both = pyplot.subplots(1, 2, figsize=(11, 4.2))
-    titles = "device memory, GiB", "time, 1: with all of the GPU's memory"
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 4))
+    titles = "device memory, GiB", "time, divided by that with all of the GPU's memory"
     for axes, by_way, title in zip(both, values, titles, strict=True):
         for i, (way, label) in enumerate(WAYS.items()):
             places = [b + 0.27 * (i - 1) for b in range(len(batches))]

@@ -75,7 +75,7 @@ def read_markdown(text: str) -> list[dict]:
 
 
 def plot(results: list[dict], model: str, path: Path) -> None:
-    """Of one net, three pictures beside each other: images/s against batch, memory against batch, both within the
+    """Of one net, three pictures and their legend: images/s against batch, memory against batch, both within the
     largest budget; images/s against what memory it takes, at the batch that was run in most."""
     import matplotlib
 
@@ -83,7 +83,7 @@ def plot(results: list[dict], model: str, path: Path) -> None:
     from matplotlib import pyplot
 
     ran = [r for r in results if "error" not in r and r["model"] == model]
-    figure, (speed, memory, budgets) = pyplot.subplots(1, 3, figsize=(15, 4.5))
+    figure, ((speed, memory), (budgets, legend)) = pyplot.subplots(2, 2, figsize=(9, 7.5))
     main = max((r["budget"] or 0 for r in ran), default=0)
     pairs = {(r["batch"], r["budget"] or 0) for r in ran if r["budget"]}
     batches = [batch for batch, _ in pairs]
@@ -97,19 +97,20 @@ def plot(results: list[dict], model: str, path: Path) -> None:
         several = sorted((r for r in ran if r["who"] == who and r["batch"] == usual), key=lambda r: r["device_peak"])
         if several:
             at = [r["device_peak"] / GIB for r in several]
-            budgets.plot(
-                at, [r["batch"] / r["seconds"] for r in several], "o-", color=f"C{i}", label=f"{who}, batch {usual}"
-            )
-    for axes, x, y in (
-        (speed, "batch", "images/s"),
-        (memory, "batch", "device GiB"),
-        (budgets, "device GiB", "images/s"),
+            budgets.plot(at, [r["batch"] / r["seconds"] for r in several], "o-", color=f"C{i}", label=who)
+    for axes, title, x, y in (
+        (speed, "speed", "batch", "images/s"),
+        (memory, f"device memory; line: {main / GIB:g} GiB", "batch", "GiB"),
+        (budgets, f"speed at batch {usual}", "device memory, GiB", "images/s"),
     ):
+        axes.set_title(title, fontsize=11)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize=8)
+    shown = {line.get_label(): line for axes in (speed, budgets) for line in axes.get_legend_handles_labels()[0]}
+    legend.axis("off")
+    if shown:
+        legend.legend(shown.values(), shown.keys(), loc="center", title="mode")
     speed.set_xscale("log", base=2)
     memory.set_xscale("log", base=2)
     memory.axhline(main / GIB, color="black", linewidth=0.8)

@@ -93,13 +93,13 @@ def figure(rows: Sequence[Row], path: Path) -> None:
     batches, ways = sorted({r["batch"] for r in shown}), list(dict.fromkeys(r["who"] for r in shown))
     unit, name = (GIB, "GiB") if max(r.get("memory", 0) for r in shown) >= GIB else (MIB, "MiB")
     panels = {
-        "images/s of each": lambda r: rate(r) / most,
-        f"memory of each, {name}": lambda r: r["memory"] / unit,
-        "efficiency over one": lambda r: efficiency(r, rows),
+        "images/s of each rank": lambda r: rate(r) / most,
+        f"memory of each rank, {name}": lambda r: r["memory"] / unit,
+        "efficiency, compared to one rank": lambda r: efficiency(r, rows),
     }
     if all(efficiency(r, rows) is None for r in shown):
-        del panels["efficiency over one"]
-    picture, all_axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4.2))
+        del panels["efficiency, compared to one rank"]
+    picture, all_axes = pyplot.subplots(len(panels), 1, figsize=(9, 3.3 * len(panels)))
     width = 0.85 / len(ways)
     for axes, (title, value) in zip(all_axes, panels.items(), strict=True):
         for i, way in enumerate(ways):
@@ -113,14 +113,17 @@ def figure(rows: Sequence[Row], path: Path) -> None:
                     axes.bar(place, height, width=0.92 * width, color=f"C{i}")
             axes.bar(0, 0, color=f"C{i}", label=_WAYS.get(way, f"-lms {way}"))
         axes.set_xticks(range(len(batches)), [f"{b}\n{chr(65 + j)}" for j, b in enumerate(batches)])
-        axes.set_xlabel("batch of each")
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title, fontsize=11)
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
+    all_axes[-1].set_xlabel("batch of each rank")
     all_axes[1].axhline(shown[0]["budget"] / unit, color="black", linewidth=0.8)
-    all_axes[0].legend(fontsize=8)
+    all_axes[0].legend(fontsize=9)
     said = {"plan": "predicted for H200s", "sim": "simulated devices", "cuda": shown[0].get("device", "GPUs")}
     first = shown[0]
-    picture.suptitle(f"{first['model']}, {most} ranks, {_size(first['budget'])}, {said[first['backend']]}", fontsize=11)
+    picture.suptitle(
+        f"{first['model']}, {most} rank{'s' * (most > 1)}, {_size(first['budget'])}, {said[first['backend']]}",
+        fontsize=11,
+    )
     picture.tight_layout()
     picture.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
