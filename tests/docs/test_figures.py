@@ -187,7 +187,7 @@ def test_what_is_said_of_the_table_of_budgets_follows_from_it(measured):
         r"Batch 1440, which needs ([\d.]+) GiB in memory": gib("resnet-50", 1440, 16.0, "memory"),
         r"GiB in memory, runs in 16 GB at ([\d.]+) of its full speed": ms("resnet-50", 1440, 16.0, "memory")
         / ms("resnet-50", 1440, 16.0, "auto"),
-        r"a tensor of ResNet-50's second stage has (\d+) MiB": 256 * 256 * 56 * 56 * 4 / (1 << 20),
+        r"A tensor of ResNet-50's second stage has (\d+) MiB": 256 * 256 * 56 * 56 * 4 / (1 << 20),
         r"of which 2\.56 GiB hold ([\d.]+)": 2.56 * GIB / (256 * 256 * 56 * 56 * 4),
         r"PCIe 5 x16: (\d+) GB/s each way": MACHINES["h200"].link_in / 1e9,
         r"GB/s each way, (\d+) both": MACHINES["h200"].link_both / 1e9,
