@@ -37,7 +37,8 @@ def test_every_command_and_flag_has_a_place(gen_cli_docs):
         assert f"[{command.words}](#{command.words.replace(' ', '-')})" in text
         for flag in command.flags:
             if flag.positional:
-                assert f"| `{flag.name}` | " in section
+                name = flag.name.replace("|", "\\|")  # else it ends the cell
+                assert f"| `{name}` | " in section
             else:
                 row = f"| `-{flag.name}{' ' + flag.value if flag.value else ''}` | ".replace("|", "\\|")[1:-3] + "| "
                 assert row in section or (row in shared and f"`-{flag.name}`" in section), flag.name
@@ -47,6 +48,10 @@ def test_a_new_command_appears_by_itself(gen_cli_docs):
     text = gen_cli_docs.text(["device_query"])
     assert "| [device_query](#device_query) | show what the devices are |" in text and "`-gpu N,..`" in text
     assert "## train" not in text
+
+
+def test_stars_are_no_emphasis(gen_cli_docs):
+    assert r"DIR/train/CLASS/\* and DIR/val/CLASS/\*, or DIR/val/\* with" in gen_cli_docs.text(["dataset imagenet"])
 
 
 def test_every_setting_is_a_row_of_the_keywords(gen_cli_docs):

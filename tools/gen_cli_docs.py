@@ -159,7 +159,7 @@ def _section(command: Section, shared: set) -> list[str]:
     own = [f for f in command.flags if not f.positional and _same(f) not in shared]
     if words:
         lines += ["", "| word | what it is |", "|---|---|"]
-        lines += [f"| `{f.name}` | {_cell(_help(f))} |" for f in words]
+        lines += [f"| `{_cell(f.name)}` | {_cell(_help(f))} |" for f in words]
     if own:
         lines += ["", *_table(own)]
     others = [f for f in command.flags if not f.positional and _same(f) in shared]
@@ -213,7 +213,7 @@ def _paragraphs(about: str) -> list[str]:
         if indented != inside:
             lines += ["```"] if inside else ([] if lines and lines[-1] == "" else [""]) + ["```"]
             inside = indented
-        lines.append(line.removeprefix("  ") if inside else line)
+        lines.append(line.removeprefix("  ") if inside else line.replace("*", "\\*"))
     return [*lines, *(["```"] if inside else [])]
 
 

@@ -135,8 +135,9 @@ _SIGNATURE = inspect.Signature(
     ]
 )
 LMS.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
-LMS.__doc__ = f"{LMS.__doc__}\n" + "\n".join(
-    f"    {name}: {takes} (default: {default!r}). {what}" for name, takes, default, what in keywords()
+LMS.__doc__ = f"{LMS.__doc__}\n    Args:\n" + "\n".join(
+    f"        {name}: {takes} (default: {default!r}). {what[:1].upper()}{what[1:]}"
+    for name, takes, default, what in keywords()
 )
 
 
@@ -153,13 +154,14 @@ class NetLMS:
 
     @property
     def enabled(self) -> bool:
-        """Return whether anything is managed: LMS is on, and there is device memory to save."""
+        """Return whether anything is managed, because LMS is on and there is device memory to save."""
         return self._net.runtime.active
 
     @property
     def plan(self) -> Plan | None:
-        """Return the plan of what the net ran last (a solver's iteration, after a step): operations, offsets, bytes.
-        None before anything ran, and where nothing is managed."""
+        """Return the plan of what the net ran last (a solver's iteration, after a step), with operations and offsets.
+
+        It is None before anything ran, and where nothing is managed."""
         return self._net.memory.last_plan
 
     @property
@@ -170,12 +172,12 @@ class NetLMS:
     def stats(self) -> dict[str, int | bool]:
         """Return totals since the net was built, sizes in bytes. On the CPU all are zero.
 
-        managed_buffers, managed_bytes: number of managed buffers and their sizes' sum.
-        resident_bytes: buffers that never leave the device.
-        workspace_bytes, arena_bytes: device memory that layers, and managed buffers, use in turn.
-        device_bytes_in_use, device_bytes: of the pool, and its limit. host_bytes: page-locked.
-        runs: of programs with a plan. bytes_in, bytes_out: copied to and from the device by plans.
-        held_peak_bytes: most bytes of managed buffers on the device at once.
+        - managed_buffers, managed_bytes: number of managed buffers and their sizes' sum.
+        - resident_bytes: buffers that never leave the device.
+        - workspace_bytes, arena_bytes: device memory that layers, and managed buffers, use in turn.
+        - device_bytes_in_use, device_bytes: of the pool, and its limit. host_bytes: page-locked.
+        - runs: of programs with a plan. bytes_in, bytes_out: copied to and from the device by plans.
+        - held_peak_bytes: most bytes of managed buffers on the device at once.
         """
         runtime, memory, on_host = self._net.runtime, self._net.memory, self._net.device.is_host
         managed = [memory.buffers[b].nbytes for b in memory.store.managed_ids]
