@@ -12,9 +12,9 @@ from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.layout.paging import stretched
 from pycaffe_lms.lms.planner import optimise as optimiser
 from pycaffe_lms.lms.planner.evict import Constraints, DoesNotFit, EvictionPass
-from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.planner.lookahead import live_ranges, make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import CheckpointCandidates, RematCandidates
+from pycaffe_lms.lms.remat.candidates import CheckpointCandidates, RematCandidates, ordered
 from pycaffe_lms.lms.rules import SEARCH, Rules
 
 from ..sampling import sample
@@ -218,17 +218,28 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
 
 
-def test_a_pass_ends_where_it_cannot_be_as_fast_as_asked_for():
+@pytest.mark.parametrize("link", [1, 100])
+def test_a_pass_ends_where_it_cannot_be_as_fast_as_asked_for(link):
+    """Nor can a plan take less than its steps, or than its copies in one direction, whichever is more."""
     stage = Stage(3, 512 << 20)
     rules = Rules(copies=False, checkpoint_density=2.75)
+    machine = stage.costs.machine
+    machine = replace(machine, **{rate: link * getattr(machine, rate) for rate in ("link_in", "link_out", "link_both")})
+    costs = replace(stage.costs, machine=machine)
 
     def run(*below):
-        args = stage.program, stage.buffers, int(3.4 * (512 << 20)), stage.costs, stage.can, rules, Constraints()
+        args = stage.program, stage.buffers, int(3.4 * (512 << 20)), costs, stage.can, rules, Constraints()
         return EvictionPass(*args).run(*below)
 
     found = run()
-    taken = sum(stage.costs.again[s] if again else stage.costs.steps[s] for s, again in found.order)
-    assert taken > sum(stage.costs.steps)
-    assert run(1.001 * taken).order == found.order
+    taken = sum(costs.again[s] if again else costs.steps[s] for s, again in found.order)
+    assert taken > sum(costs.steps)
+    result = ordered(stage.program, stage.can.remats, found.order)
+    ranges = live_ranges(result.program, stage.buffers, found.left)
+    out = sum(machine.copy_seconds(stage.buffers[r.buffer].nbytes, True) for r in ranges if r.saved)
+    back = [r.buffer for r in ranges if r.fetched and r.buffer != stage.ids["data"]]
+    copying = max(out, sum(machine.copy_seconds(stage.buffers[b].nbytes, False) for b in back))
+    assert (copying > taken) is (link == 1)
+    assert run(1.001 * max(taken, copying)).order == found.order
     with pytest.raises(DoesNotFit):
-        run(0.999 * taken)
+        run(0.999 * max(taken, copying))
