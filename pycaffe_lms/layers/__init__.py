@@ -24,7 +24,7 @@ from .shape import concat, crop, eltwise, filter, interp, permute, reduction, re
 # detection
 from .detection import detection_evaluate, detection_output, multibox_loss, ohem, prior_box, proposal
 from .detection import roi_align, roi_pooling, yolo_evaluate, yolo_loss, yolo_output
-from .detection.mscnn import cascade, losses, proposal_target
+from .detection.mscnn import cascade, frcnn_output, group_losses, losses, proposal_target
 
 # loss
 from .loss import (

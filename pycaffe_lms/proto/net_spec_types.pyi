@@ -247,6 +247,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
     ) -> Made:
         r"""How much regions overlap the objects that they were matched with, after they were moved (MS-CNN)."""
     def Bias(
@@ -314,7 +315,6 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         box_group_output_param: Fields | pb.BoxGroupOutputParameter = ...,
     ) -> Made:
         r"""The regions of each picture that most probably hold objects, from anchors of several levels (Cascade R-CNN)."""
@@ -344,7 +344,6 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         box_output_param: Fields | pb.BoxOutputParameter = ...,
     ) -> Made:
         r"""The regions of each picture that most probably hold objects, from detectors of several sizes (MS-CNN)."""
@@ -669,7 +668,6 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
-        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         decode_bbox_param: Fields | pb.DecodeBBoxParameter = ...,
     ) -> Made:
         r"""Regions that are moved as a detector's regression of class 1 says (Cascade R-CNN)."""
@@ -820,6 +818,63 @@ class LayerTypes:
         detection_accuracy_param: Fields | pb.DetectionAccuracyParameter = ...,
     ) -> Made:
         r"""How often a detector of boxes of one size finds the class, and how much its boxes overlap objects (MS-CNN)."""
+    def DetectionData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        source: str = ...,
+        scale: Float = 1,
+        batch_size: Int = ...,
+        coord_num: Int = 4,
+        stride: Ints = ...,
+        field_h: Ints = ...,
+        field_w: Ints = ...,
+        fg_threshold: Float = 0.5,
+        ignore_fg_threshold: Float = 0.4,
+        resize_width: Int = ...,
+        resize_height: Int = ...,
+        crop_width: Int = 0,
+        crop_height: Int = 0,
+        min_scale: Float = ...,
+        max_scale: Float = ...,
+        multiscale_prob: Float = 0.5,
+        min_whaspect: Float = ...,
+        max_whaspect: Float = ...,
+        short_size: Int = ...,
+        long_size: Int = ...,
+        min_gt_width: Float = 0,
+        min_gt_height: Float = 0,
+        shuffle: str = "random",
+        output_gt_boxes: bool = False,
+        cache_images: bool = False,
+        root_folder: str = "",
+        distort_param: Fields | pb.DistortionParameter = ...,
+        resize_ratio: Float = ...,
+        crop_short_size: Int = ...,
+        crop_long_size: Int = ...,
+        low_scale_ratio: Float = ...,
+        high_scale_ratio: Float = ...,
+        anchor_ignore_margin_ratio: Float = ...,
+        anchor_ignore_iou_thr: Float = ...,
+        pickup_iou_thr: Float = 0.2,
+        mix_group_size: Int = 64,
+        template_ratio: Floats = ...,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        transform_param: Fields | pb.TransformationParameter = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        detection_data_param: Fields | pb.DetectionDataParameter = ...,
+    ) -> Made:
+        r"""Pictures of the list detection_data_param.source, as Cascade R-CNN's detectors are trained."""
     def DetectionEvaluate(
         self,
         *bottoms: Top,
@@ -844,6 +899,65 @@ class LayerTypes:
         detection_evaluate_param: Fields | pb.DetectionEvaluateParameter = ...,
     ) -> Made:
         r"""Which detections are right, for a solver with eval_type: "detection", which makes mean average precisions of them."""
+    def DetectionGroupAccuracy(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        cls_num: Int = ...,
+        field_h: Ints = ...,
+        field_w: Ints = ...,
+        stride: Int = ...,
+        field_whr: Float = 2,
+        field_xyr: Float = 4,
+        bg_threshold: Float = 0.5,
+        objectness: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        detection_group_accuracy_param: Fields | pb.DetectionGroupAccuracyParameter = ...,
+    ) -> Made:
+        r"""How often detectors of boxes of G sizes find the class, and how much their boxes overlap objects (Cascade R-CNN)."""
+    def DetectionGroupLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        cls_num: Int = ...,
+        field_h: Ints = ...,
+        field_w: Ints = ...,
+        stride: Int = ...,
+        field_whr: Float = 4,
+        field_xyr: Float = 0.25,
+        bg_threshold: Float = 0.5,
+        bg_multiple: Int = 4,
+        neg_mining_type: str = "random",
+        neg_ranking_type: str = "conf_loss",
+        min_num_neg: Int = 5,
+        objectness: bool = False,
+        batch_size: Int = -1,
+        pos_neg_weighted: bool = False,
+        bbox_loss_type: str = "Smooth_L1",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        detection_group_loss_param: Fields | pb.DetectionGroupLossParameter = ...,
+    ) -> Made:
+        r"""What detectors of boxes of G sizes learn by: losses of classes, and lambda times of locations (Cascade R-CNN)."""
     def DetectionLoss(
         self,
         *bottoms: Top,
@@ -1059,6 +1173,34 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""loss = sum of (a - b)^2 / (2 N), N = items of the batch."""
+    def EvalData(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        source: str = ...,
+        scale: Float = 1,
+        batch_size: Int = ...,
+        resize_width: Int = ...,
+        resize_height: Int = ...,
+        short_size: Int = ...,
+        long_size: Int = ...,
+        root_folder: str = "",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        transform_param: Fields | pb.TransformationParameter = ...,
+        data_param: Fields | pb.DataParameter = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        eval_data_param: Fields | pb.EvalDataParameter = ...,
+    ) -> Made:
+        r"""Pictures of the list eval_data_param.source, one after the other, with their objects (Cascade R-CNN)."""
     def EvalDetection(
         self,
         *bottoms: Top,
@@ -1144,6 +1286,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
+    def FrcnnOutput(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        conf_thr: Float = 0,
+        iou_thr: Float = 0.5,
+        nms_type: str = "IOU",
+        max_det_num: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
+        frcnn_output_param: Fields | pb.FrcnnOutputParameter = ...,
+    ) -> Made:
+        r"""The objects that are found in the regions of one picture, with their boxes and classes (Cascade R-CNN)."""
     def GELU(
         self,
         *bottoms: Top,
@@ -1224,6 +1389,26 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Writes its bottoms to the HDF5 file hdf5_output_param.file_name, as datasets "data" and "label"."""
+    def HardMining(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_roi_per_image: Int = 128,
+        num_image: Int = 4,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        hard_mining_param: Fields | pb.HardMiningParameter = ...,
+    ) -> Made:
+        r"""The regions with the largest losses, and what belongs to them (Cascade R-CNN)."""
     def HingeLoss(
         self,
         *bottoms: Top,
@@ -2148,6 +2333,10 @@ class LayerTypes:
         img_width: Int = ...,
         img_height: Int = ...,
         iou_weighted: bool = False,
+        bbox_thr_lw: Float = 0,
+        bbox_thr_hg: Float = 10,
+        pickup_discard: bool = True,
+        append_gtbox: bool = True,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
@@ -2161,7 +2350,7 @@ class LayerTypes:
         bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         proposal_target_param: Fields | pb.ProposalTargetParameter = ...,
     ) -> Made:
-        r"""The regions of a batch from which a detector learns: some with objects, others without (MS-CNN)."""
+        r"""The regions of a batch from which a detector learns: some with objects, others without (MS-CNN, Cascade R-CNN)."""
     def Python(
         self,
         *bottoms: Top,
@@ -3178,7 +3367,10 @@ class ParameterTypes:
     DeephiResize: type[pb.DeephiResizeParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
     DetectionAccuracy: type[pb.DetectionAccuracyParameter]
+    DetectionData: type[pb.DetectionDataParameter]
     DetectionEvaluate: type[pb.DetectionEvaluateParameter]
+    DetectionGroupAccuracy: type[pb.DetectionGroupAccuracyParameter]
+    DetectionGroupLoss: type[pb.DetectionGroupLossParameter]
     DetectionLoss: type[pb.DetectionLossParameter]
     DetectionOutput: type[pb.DetectionOutputParameter]
     Distortion: type[pb.DistortionParameter]
@@ -3188,15 +3380,18 @@ class ParameterTypes:
     ELU: type[pb.ELUParameter]
     Eltwise: type[pb.EltwiseParameter]
     Embed: type[pb.EmbedParameter]
+    EvalData: type[pb.EvalDataParameter]
     EvalDetection: type[pb.EvalDetectionParameter]
     Exp: type[pb.ExpParameter]
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
+    FrcnnOutput: type[pb.FrcnnOutputParameter]
     GELU: type[pb.GELUParameter]
     GatedUnit: type[pb.GatedUnitParameter]
     HDF5Data: type[pb.HDF5DataParameter]
     HDF5Output: type[pb.HDF5OutputParameter]
+    HardMining: type[pb.HardMiningParameter]
     HingeLoss: type[pb.HingeLossParameter]
     ImageData: type[pb.ImageDataParameter]
     ImageGtData: type[pb.ImageGtDataParameter]

@@ -36,7 +36,7 @@ class DetectionScores:
         self._rows: dict[str, list[HostArray]] = {name: [] for name in names}
         for name in names:
             shape = net.blobs[name].shape
-            if len(shape) != 4 or shape[3] != 5:
+            if len(shape) != 4 or 5 not in (shape[1], shape[3]):
                 raise SolverError(
                     f'eval_type is "detection", but the test net\'s output "{name}" has shape {tuple(shape)}',
                     field="eval_type",

@@ -57,6 +57,10 @@ READS_ONLY = {
     ("ImageData", "data_param"): {"prefetch"},
     ("ImageGtData", "data_param"): {"prefetch"},
     ("ImageGtData", "transform_param"): {"mirror", "mean_value"},
+    ("DetectionData", "data_param"): {"prefetch"},
+    ("DetectionData", "transform_param"): {"mirror", "mean_value", "scale"},
+    ("EvalData", "data_param"): {"prefetch"},
+    ("EvalData", "transform_param"): {"mean_value", "scale"},
     ("WindowData", "data_param"): {"prefetch"},
     ("HDF5Data", "transform_param"): set(),  # refused
     ("TokenData", "transform_param"): set(),  # refused
@@ -69,7 +73,11 @@ READS_ONLY = {
     ("DecodeBBox", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
     ("DetectionLoss", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
     ("DetectionAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
-    ("BboxAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("BboxAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std", "cls_aware"},
+    ("DetectionGroupLoss", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("DetectionGroupLoss", "loss_param"): {"ignore_label"},
+    ("DetectionGroupAccuracy", "bbox_reg_param"): {"bbox_mean", "bbox_std"},
+    ("DetectionGroupAccuracy", "loss_param"): {"ignore_label"},
     ("L1Loss", "loss_param"): set(),
     ("DetectionLoss", "loss_param"): {"ignore_label"},
     ("DetectionAccuracy", "loss_param"): {"ignore_label"},

@@ -11,8 +11,8 @@ from .case_run import Run
 
 # States at the ends of a recurrent layer pass no gradient, as in Caffe.
 # The loss that YOLO's layers show is the sum of their squared gradients, not what these are gradients of; the second
-# number of DetectionLoss has no gradient, and its limits no slope.
-_SHOWN = {"RegionLoss", "Yolov3", "DetectionLoss"}
+# number of DetectionLoss and DetectionGroupLoss has no gradient, and their limits no slope.
+_SHOWN = {"RegionLoss", "Yolov3", "DetectionLoss", "DetectionGroupLoss"}
 _MOVED = {"CenterLoss"}  # its parameters get moves, not gradients
 LEARNING = [(n, c) for n, c in learning_cases() if "expose_hidden: true" not in c.text and c.type not in _SHOWN]
 _EPS = 1e-6

@@ -62,6 +62,8 @@ FORK_MESSAGES = {
         "PadParameter",
         "SqueezeParameter",
     ),
+    *("DetectionDataParameter", "EvalDataParameter", "DetectionGroupLossParameter", "FrcnnOutputParameter"),
+    *("DetectionGroupAccuracyParameter", "HardMiningParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

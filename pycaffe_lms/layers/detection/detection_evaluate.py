@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arrays import HostArray
 from ...errors import DataError
-from ..base import Declaration, Layer, Pass, Reads, Runs, Shapes, ShapesChanged, exactly
+from ..base import Declaration, Layer, Pass, Reads, Runs, Shapes, ShapesChanged, between, count
 from ..registry import register_layer
 from .boxes import overlaps, to_pixels
 from .detection_output import best_first, check_classes
@@ -30,18 +30,22 @@ class DetectionEvaluateLayer(Layer):
     Boxes are fractions of the picture; with name_size_file, whose lines are a name, a height and a width, they are
     compared in pixels of that size, counting both ends in. The next line is taken for every image that has rows in
     bottom 0, and after the last one the first. resize_param: how pictures were made, to be undone.
+    With bottom 2, the height and width (N, 2) of each picture as the net sees it, boxes are of its pixels, as Cascade
+    R-CNN's: bottom 0 is (K, 7, 1, 1), rows of (image, xmin, ymin, xmax, ymax, class, score), those of class -1 of no
+    object; bottom 1 is (G, 8, 1, 1), rows of (image, xmin, ymin, xmax, ymax, class, ignored, difficult); top 0 is
+    (R, 5, 1, 1). Both are stretched to the size in name_size_file, which is needed, before they are compared.
     Runs on the host. No gradient.
     Raises: LayerParamError for num_classes or an overlap_threshold that is not above 0; ShapeError for other shapes;
     DataError for boxes of the background, or a file that cannot be read.
-    Source: weiliu89/caffe (SSD), src/caffe/layers/detection_evaluate_layer.cpp.
+    Source: weiliu89/caffe (SSD) and zhaoweicai/cascade-rcnn, src/caffe/layers/detection_evaluate_layer.cpp.
     """
 
     declares = Declaration(
-        bottoms=exactly(2),
+        bottoms=between(2, 3),
         runs_on=Runs.HOST,
         no_backward=None,
         backward_reads=Reads.NONE,
-        ignores_force_backward=frozenset({0, 1}),
+        ignores_force_backward=frozenset({0, 1, 2}),
         tests_alone=True,  # detections of all batches are ranked together
     )
 
@@ -50,6 +54,11 @@ class DetectionEvaluateLayer(Layer):
         self.classes = check_classes(self, p.num_classes, "detection_evaluate_param")
         if not p.overlap_threshold > 0:
             raise self.error(f"overlap_threshold is {p.overlap_threshold:g}", fix="give a share, such as 0.5")
+        if len(bottom_shapes) == 3 and (not p.name_size_file or p.HasField("resize_param")):
+            raise self.error(
+                "has sizes as bottom 2, but no name_size_file, or a resize_param",
+                fix="give name_size_file, and no resize_param",
+            )
         self._named = [c for c in range(self.classes) if c != p.background_label_id]
         self._sizes = sizes_of(p.name_size_file) if p.name_size_file and self.context.reads_ahead else []
         self._resize = p.resize_param if p.HasField("resize_param") else None
@@ -59,12 +68,22 @@ class DetectionEvaluateLayer(Layer):
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         for i, (what, width) in enumerate((("detections", 7), ("ground-truth boxes", 8))):
             shape = tuple(bottom_shapes[i])
-            if len(shape) != 4 or shape[:2] != (1, 1) or shape[3] != width:
+            if len(bottom_shapes) == 3:
+                if not shape or count(shape, 1) != width:
+                    raise self.shape_error(f"has shape {shape}", bottom=i, fix=f"give {what} (rows, {width}, 1, 1)")
+            elif len(shape) != 4 or shape[:2] != (1, 1) or shape[3] != width:
                 raise self.shape_error(f"has shape {shape}", bottom=i, fix=f"give {what} (1, 1, rows, {width})")
-        return [(1, 1, self._rows, 5)]
+        if len(bottom_shapes) == 2:
+            return [(1, 1, self._rows, 5)]
+        if not bottom_shapes[2] or count(bottom_shapes[2], 1) != 2:
+            raise self.shape_error(f"has shape {tuple(bottom_shapes[2])}", bottom=2, fix="give sizes (N, 2, 1, 1)")
+        return [(self._rows, 5, 1, 1)]
 
     def forward(self, io: Pass) -> None:
         found, truth = io.bottom[0].reshape(-1, 7), io.bottom[1].reshape(-1, 8)
+        self._seen = io.bottom[2].reshape(-1, 2) if len(io.bottom) == 3 else None
+        if self._seen is not None:  # in SSD's order
+            found, truth = found[:, [0, 5, 6, 1, 2, 3, 4]], truth[:, [0, 5, 6, 1, 2, 3, 4, 7]]
         for i, (rows, image) in enumerate(((found, found[:, 0]), (truth, truth[:, 0]))):
             if (rows[image >= 0, 1] == self.options.background_label_id).any():
                 raise self.error(
@@ -74,15 +93,22 @@ class DetectionEvaluateLayer(Layer):
                     fix="correct background_label_id or the data",
                 )
         images = np.unique(found[found[:, 0] >= 0, 0].astype(np.int64))
+        if self._seen is not None and images.max(initial=-1) >= len(self._seen):
+            raise self.error(
+                f"there are {len(self._seen)} sizes, but a detection of image {images.max()}",
+                kind=DataError,
+                blob=self.param.bottom[2],
+                fix="give the size of every picture",
+            )
         truths = truth_of(truth, int(images.max(initial=-1)) + 1)
         rows = [self._counts(truth[truth[:, 0] >= 0])]
         for n, image in enumerate(images.tolist()):
             rows.append(self._of_image(image, found[found[:, 0] == image], truths[image], self._next + n))
         shown = np.concatenate(rows)
-        if len(shown) != io.top[0].shape[2]:
+        if shown.size != io.top[0].size:
             self._rows = len(shown)
             raise ShapesChanged
-        io.top[0][...] = shown
+        io.top[0][...] = shown.reshape(io.top[0].shape)
         if self._sizes:
             self._next = (self._next + len(images)) % len(self._sizes)
 
@@ -100,13 +126,15 @@ class DetectionEvaluateLayer(Layer):
         for label in np.unique(found[found[:, 1] >= 0, 1]):
             own = found[found[:, 1] == label]
             own = own[best_first(own[:, 2], np.arange(len(own)), -1)]
-            right, wrong = self._judged(own[:, 3:], truth, truth.labels == int(label), line)
+            right, wrong = self._judged(own[:, 3:], truth, truth.labels == int(label), image, line)
             part = np.empty((len(own), 5), self.dtype)
             part[:, 0], part[:, 1], part[:, 2], part[:, 3], part[:, 4] = image, label, own[:, 2], right, wrong
             parts.append(part)
         return np.concatenate(parts)
 
-    def _judged(self, boxes: HostArray, truth: Truth, mine: HostArray, line: int) -> tuple[HostArray, HostArray]:
+    def _judged(
+        self, boxes: HostArray, truth: Truth, mine: HostArray, image: int, line: int
+    ) -> tuple[HostArray, HostArray]:
         """Return which of the boxes (M, 4), best first, are right, and which are wrong: (M,) of bool each."""
         right = np.zeros(len(boxes), bool)
         true, difficult = truth.boxes[mine], truth.difficult[mine] & (not self.options.evaluate_difficult_gt)
@@ -114,7 +142,11 @@ class DetectionEvaluateLayer(Layer):
             return right, ~right
         if self._sizes:
             _, height, width = self._sizes[line % len(self._sizes)]
-            boxes, true = (to_pixels(each, height, width, self._resize) for each in (boxes, true))
+            if self._seen is None:
+                boxes, true = (to_pixels(each, height, width, self._resize) for each in (boxes, true))
+            else:
+                ratio = np.tile(np.array([width, height], boxes.dtype) / self._seen[image, ::-1], 2)
+                boxes, true = boxes * ratio, true * ratio
         common = overlaps(boxes, true, pixels=bool(self._sizes))
         best = common.argmax(axis=1)
         near = common.max(axis=1) >= self.options.overlap_threshold

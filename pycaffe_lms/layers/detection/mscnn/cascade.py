@@ -1,4 +1,4 @@
-"""BoxOutput, BoxGroupOutput, DecodeBBox, ScaleRoute: regions of MS-CNN and Cascade R-CNN.
+"""BoxOutput, BoxGroupOutput, DecodeBBox, ScaleRoute, HardMining: regions of MS-CNN and Cascade R-CNN.
 
 Boxes of BoxGroupOutput, DecodeBBox and ScaleRoute are of pixels, both ends counted in; those of BoxOutput are not.
 """
@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
+from ....errors import DataError
 from ...base import TRAIN, Layer, Shape, Shapes, at_least, between, count
 from ...registry import register_layer
 from ..boxes import areas, suppress
 from ..detection_output import best_first, for_images
 from ..proposal import CountedRowsLayer
+from .measures import means_and_deviations
 
 _NO_BOX = (0, 1, 1, 10, 10)  # the region of a batch without any
 
@@ -26,15 +28,7 @@ class _RegressedBoxes(CountedRowsLayer):
     is added; without both they are taken as they are."""
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        p = self.param.bbox_reg_param
-        given = bool(p.bbox_mean) and bool(p.bbox_std)
-        self.mean = np.array(p.bbox_mean if given else (0,) * 4, self.dtype)
-        self.std = np.array(p.bbox_std if given else (1,) * 4, self.dtype)
-        if len(self.mean) != 4 or len(self.std) != 4 or not (self.std > 0).all():
-            raise self.error(
-                f"bbox_reg_param has {len(self.mean)} bbox_mean and {len(self.std)} bbox_std",
-                fix="give four of each, for x, y, width, height; bbox_std above 0",
-            )
+        self.mean, self.std = means_and_deviations(self)
 
 
 class _Proposing(_RegressedBoxes):
@@ -320,6 +314,68 @@ class ScaleRouteLayer(CountedRowsLayer):
             with np.errstate(divide="ignore"):
                 chosen = np.array([np.abs(np.log2(sizes / self.middle)).argmin()])
         return [bottom[chosen] for bottom in bottoms]
+
+
+@register_layer("HardMining")
+class HardMiningLayer(CountedRowsLayer):
+    """The regions with the largest losses, and what belongs to them (Cascade R-CNN).
+
+    Bottom 0: a loss for each of R regions, (R) or (R, 1, 1, 1). Bottom 1: regions (image, x1, y1, x2, y2), (R, 5) or
+    (R, 5, 1, 1). Further bottoms: anything else of R items.
+    Tops: the chosen items of bottoms 1, 2, ..., in their order: of each picture the num_roi_per_image with the largest
+    losses; if these are fewer than num_image * num_roi_per_image, those of all others with the largest losses. Of equal
+    losses the last is larger. There are min(num_image * num_roi_per_image, R).
+    Runs on the host. No bottom gets a gradient, even where a layer that learns makes it.
+    Raises: LayerParamError for a number that is 0, or other numbers of tops; ShapeError for other shapes; DataError for
+    a region of an image beyond num_image.
+    Source: zhaoweicai/cascade-rcnn, src/caffe/layers/hard_mining_layer.cpp.
+    """
+
+    declares = replace(CountedRowsLayer.declares, bottoms=at_least(2), tops=at_least(1))
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p = self.options = self.param.hard_mining_param
+        if not p.num_roi_per_image or not p.num_image:
+            raise self.error("num_roi_per_image or num_image is 0", fix="give numbers above 0")
+        if len(self.param.top) != len(bottom_shapes) - 1:
+            raise self.error(
+                f"has {len(bottom_shapes)} bottoms and {len(self.param.top)} tops",
+                fix="give one top for each bottom but the first",
+            )
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        _check_rows(self, bottom_shapes)
+        for i, numbers in enumerate((1, 5)):
+            if count(bottom_shapes[i], 1) != numbers:
+                raise self.shape_error(
+                    f"has shape {tuple(bottom_shapes[i])}",
+                    bottom=i,
+                    fix="give a loss, and five numbers, for each region",
+                )
+        rows = min(bottom_shapes[0][0], self.options.num_image * self.options.num_roi_per_image)
+        return [(rows, *shape[1:]) for shape in bottom_shapes[1:]]
+
+    def rows(self, bottoms: Sequence[HostArray]) -> list[HostArray]:
+        p, losses = self.options, bottoms[0].reshape(-1)
+        image = np.trunc(bottoms[1].reshape(-1, 5)[:, 0])
+        wrong = image[(image < 0) | (image >= p.num_image)]
+        if len(wrong):
+            raise self.error(
+                f"a region is of image {wrong[0]:g}, of num_image {p.num_image}",
+                kind=DataError,
+                blob=self.param.bottom[1],
+                fix="raise num_image",
+            )
+        worst = np.arange(len(losses))[::-1]
+        worst = worst[np.argsort(-losses[worst], kind="stable")]
+        rank = np.empty(len(losses), np.int64)  # of each region among those of its picture
+        for n in range(p.num_image):
+            mine = worst[image[worst] == n]
+            rank[mine] = np.arange(len(mine))
+        first = rank[worst] < p.num_roi_per_image
+        most = min(len(losses), p.num_image * p.num_roi_per_image)
+        chosen = np.sort(np.concatenate([worst[first], worst[~first]])[:most])
+        return [bottom[chosen] for bottom in bottoms[1:]]
 
 
 def _check_rows(layer: Layer, shapes: Sequence[Shape]) -> None:

@@ -7,72 +7,30 @@ centre and size in pixels, and how much the box overlaps objects.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....arrays import HostArray
 from ....errors import DataError
 from ....proto.caffe_pb2 import LayerParameter
-from ...base import BuildContext, Declaration, Layer, Lives, Ops, Pass, Reads, Runs, Shapes, between, count, exactly
+from ...base import BuildContext, Declaration, Layer, Lives, Ops, Pass, Reads, Runs, Shapes, count, exactly
 from ...loss.base import LossLayer
 from ...mixins import RandomLayer
 from ...registry import register_layer
+from .measures import (
+    LABEL,
+    Score,
+    class_loss,
+    corners,
+    field_of,
+    host_generator,
+    means_and_deviations,
+    overlaps_of_pairs,
+    place_loss,
+    share,
+)
 
-_TINY = float(np.finfo(np.float32).tiny)
-_LABEL = 6  # numbers of a label
-_LEAST_SIDE = 2  # of an object
 _OWN = 0.975  # regions that overlap an object more are its own box
-
-
-def means_and_deviations(layer: Layer) -> tuple[HostArray, HostArray]:
-    """Return bbox_mean and bbox_std of bbox_reg_param, (4) each; without both 0 and 1. Raises LayerParamError."""
-    p = layer.param.bbox_reg_param
-    given = bool(p.bbox_mean) and bool(p.bbox_std)
-    mean = np.array(p.bbox_mean if given else (0,) * 4, layer.dtype)
-    std = np.array(p.bbox_std if given else (1,) * 4, layer.dtype)
-    if len(mean) != 4 or len(std) != 4 or not (std > 0).all():
-        raise layer.error(
-            f"bbox_reg_param has {len(mean)} bbox_mean and {len(std)} bbox_std",
-            fix="give four of each, for x, y, width, height; bbox_std above 0",
-        )
-    return mean, std
-
-
-def host_generator(layer: RandomLayer) -> np.random.Generator:
-    """Return the generator of the random numbers of a forward on the host, which counts as one."""
-    ((seed, draws, _),) = layer.next_key().values()
-    return np.random.Generator(np.random.Philox(key=np.array([seed & (2**64 - 1), draws], np.uint64)))
-
-
-class _Field(NamedTuple):
-    """Describe the boxes of a detector: size (width, height), pixels from one to the next, and how far they move."""
-
-    size: HostArray
-    stride: float
-    reach: float
-    most: float  # of logarithms of sizes
-
-    def centres(self, maps: HostArray) -> HostArray:
-        """Return the centres of the boxes of maps (N, ..., H, W), (2, H, W)."""
-        number = maps.dtype.type
-        rows, columns = (np.arange(n, dtype=maps.dtype) + number(0.5) for n in maps.shape[-2:])
-        return np.asarray(np.stack(np.broadcast_arrays(columns, rows[:, None])) * number(self.stride))
-
-
-def _field_of(layer: Layer, p: Any) -> _Field:
-    """Return the boxes that a message describes. Raises LayerParamError."""
-    for name in ("cls_num", "field_w", "field_h", "downsample_rate"):
-        if not getattr(p, name):
-            raise layer.error(f"{name} is 0", fix=f"write {name} in the layer's message")
-    if p.coord_num != 4:
-        raise layer.error(f"coord_num is {p.coord_num}", fix="delete it: there are 4")
-    for name in ("field_whr", "field_xyr"):
-        if not getattr(p, name) > 0:
-            raise layer.error(f"{name} is {getattr(p, name):g}", fix="give a number above 0")
-    return _Field(
-        np.array([p.field_w, p.field_h], layer.dtype), p.downsample_rate, 1 / p.field_xyr, np.log(p.field_whr)
-    )
 
 
 def _check_maps(layer: Layer, bottom_shapes: Shapes, classes: int) -> None:
@@ -80,8 +38,8 @@ def _check_maps(layer: Layer, bottom_shapes: Shapes, classes: int) -> None:
     x, labels = (tuple(shape) for shape in bottom_shapes)
     if len(x) != 4 or x[1] != classes + 4:
         raise layer.shape_error(f"has shape {x}", bottom=0, fix=f"give (N, cls_num + 4, H, W), {classes + 4} channels")
-    if labels != (x[0], _LABEL, *x[2:]):
-        raise layer.shape_error(f"has shape {labels}", bottom=1, fix=f"give labels {(x[0], _LABEL, *x[2:])}")
+    if labels != (x[0], LABEL, *x[2:]):
+        raise layer.shape_error(f"has shape {labels}", bottom=1, fix=f"give labels {(x[0], LABEL, *x[2:])}")
 
 
 @register_layer("DetectionLoss")
@@ -133,7 +91,7 @@ class DetectionLossLayer(LossLayer, RandomLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.detection_loss_param
-        self.field, (self.mean, self.std) = _field_of(self, p), means_and_deviations(self)
+        self.field, (self.mean, self.std) = field_of(self, p), means_and_deviations(self)
         if p.objectness and p.cls_num != 2:
             raise self.error(f"has objectness, but cls_num {p.cls_num}", fix="write cls_num: 2")
         loss = self.param.loss_param
@@ -158,11 +116,13 @@ class DetectionLossLayer(LossLayer, RandomLayer):
         self._check_labels(labels[objects & fine])
         weights = self._weights(objects, chosen, truth[:, -1])
         slopes = np.zeros_like(x)
-        class_loss = self._class_loss(x[:, :classes], labels, (objects | chosen) & fine, weights, slopes)
+        of_classes = class_loss(x[:, :classes], labels, (objects | chosen) & fine, weights, slopes[:, :classes])
         factor = getattr(p, "lambda")  # a word of Python
-        place_loss = factor * self._place_loss(x, truth, objects & fine, slopes)
+        of_places = factor * place_loss(
+            x[:, -4:], truth, objects & fine, self.field, (self.mean, self.std), slopes[:, -4:], smooth=p.bb_smooth
+        )
         slopes[:, classes:] *= factor
-        io.top[0][...] = np.reshape([class_loss + place_loss, place_loss], (1, 1, 1, 2))
+        io.top[0][...] = np.reshape([of_classes + of_places, of_places], (1, 1, 1, 2))
         kept = io.scratch.get("slopes")
         if kept is not None:
             kept[...] = slopes
@@ -213,47 +173,6 @@ class DetectionLossLayer(LossLayer, RandomLayer):
                 fix="mend the label, raise cls_num, or name it as loss_param { ignore_label: ... }",
             )
 
-    @staticmethod
-    def _class_loss(
-        scores: HostArray, labels: HostArray, counts: HostArray, weights: HostArray, slopes: HostArray
-    ) -> float:
-        """Return the mean loss of classes, and write its slopes."""
-        number = int(counts.sum())
-        if not number:
-            return 0.0
-        chance = np.exp(scores.astype(np.float64) - scores.max(axis=1, keepdims=True))
-        chance /= chance.sum(axis=1, keepdims=True)
-        at = np.where(counts, labels, 0)[:, None]
-        own = np.take_along_axis(chance, at, axis=1)[:, 0]
-        loss = -(np.log(np.maximum(own, _TINY)) * weights)[counts].sum() / number
-        np.put_along_axis(chance, at, own[:, None] - 1, axis=1)
-        slopes[:, : scores.shape[1]] = chance * np.where(counts, weights / number, 0)[:, None]
-        return float(loss)
-
-    def _place_loss(self, x: HostArray, truth: HostArray, objects: HostArray, slopes: HostArray) -> float:
-        """Return the mean loss of locations, and write its slopes."""
-        p, number = self.param.detection_loss_param, 4 * int(objects.sum())
-        if not number:
-            return 0.0
-        size = self.field.size[:, None, None]
-        centres = self.field.centres(x)
-        wanted = np.concatenate(
-            [(truth[:, 1:3] - centres) / size, np.log(np.maximum(truth[:, 3:5], _LEAST_SIDE) / size)], axis=1
-        )
-        wanted = (wanted - self.mean[:, None, None]) / self.std[:, None, None]
-        mean = np.repeat([self.mean[:2].mean(), self.mean[2:].mean()], 2)
-        std = np.repeat([np.sqrt(self.std[:2].prod()), np.sqrt(self.std[2:].prod())], 2)
-        limit = np.array([self.field.reach] * 2 + [self.field.most] * 2)
-        low, high = (((sign * limit - mean) / std).astype(x.dtype)[:, None, None] for sign in (-1, 1))
-        d = np.where(objects[:, None], np.clip(x[:, -4:], low, high) - wanted, 0).astype(np.float64)
-        if p.bb_smooth:
-            loss = np.where(np.abs(d) < 1, d * d / 2, np.abs(d) - 0.5).sum()
-            d = np.clip(d, -1, 1)
-        else:
-            loss = (d * d).sum() / 2
-        slopes[:, -4:] = d / number
-        return float(loss) / number
-
     def backward(self, io: Pass) -> None:
         dx, dloss = io.bottom_diff[0], io.top_diff[0]
         if dx is None:
@@ -264,16 +183,8 @@ class DetectionLossLayer(LossLayer, RandomLayer):
             np.multiply(io.scratch["slopes"], dloss.reshape(-1)[0], out=dx)
 
 
-class _Score(Layer):
-    """A layer whose tops are scores, on the host, and pass no gradient on."""
-
-    declares = Declaration(
-        runs_on=Runs.HOST, no_backward=None, backward_reads=Reads.NONE, tops=between(1, 2), bottoms=exactly(2)
-    )
-
-
 @register_layer("DetectionAccuracy")
-class DetectionAccuracyLayer(_Score):
+class DetectionAccuracyLayer(Score):
     """How often a detector of boxes of one size finds the class, and how much its boxes overlap objects (MS-CNN).
 
     Bottoms 0 and 1: those of DetectionLoss. Top 0: (1, 1, 1, 2): the share of positions whose class is among the top_k
@@ -287,7 +198,7 @@ class DetectionAccuracyLayer(_Score):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.detection_accuracy_param
-        self.field, (self.mean, self.std) = _field_of(self, p), means_and_deviations(self)
+        self.field, (self.mean, self.std) = field_of(self, p), means_and_deviations(self)
         if not 1 <= p.top_k <= p.cls_num:
             raise self.error(f"top_k is {p.top_k}", fix=f"give 1 to {p.cls_num}")
         loss = self.param.loss_param
@@ -310,39 +221,41 @@ class DetectionAccuracyLayer(_Score):
         later = np.arange(p.cls_num)[:, None, None] > labels[:, None]
         better = ((scores > own) | ((scores == own) & later)).sum(axis=1)  # of equal scores the last is best
         right = better < p.top_k
-        io.top[0][0, 0, 0] = [_share(right, counts & fine), _share(right, objects & fine)]
+        io.top[0][0, 0, 0] = [share(right, counts & fine), share(right, objects & fine)]
         if len(io.top) > 1:
-            io.top[1].fill(_share(self._overlaps(x, truth), objects & fine))
+            io.top[1].fill(share(self._overlaps(x, truth), objects & fine))
 
     def _overlaps(self, x: HostArray, truth: HostArray) -> HostArray:
         """Return how much the moved box of each position overlaps its object, (N, H, W)."""
         moves = x[:, -4:] * self.std[:, None, None] + self.mean[:, None, None]
-        size, limit = self.field.size[:, None, None], self.field.most
+        size, limit = self.field.size, self.field.most
         centres = np.clip(moves[:, :2], -self.field.reach, self.field.reach) * size
         centres = centres + self.field.centres(x)
-        found = _corners(centres, size * np.exp(np.clip(moves[:, 2:], -limit, limit)))
-        return _overlaps_of_pairs(found, _corners(truth[:, 1:3], truth[:, 3:5]))
+        found = corners(centres, size * np.exp(np.clip(moves[:, 2:], -limit, limit)))
+        return overlaps_of_pairs(found, corners(truth[:, 1:3], truth[:, 3:5]))
 
 
 @register_layer("BboxAccuracy")
-class BboxAccuracyLayer(_Score):
+class BboxAccuracyLayer(Score):
     """How much regions overlap the objects that they were matched with, after they were moved (MS-CNN).
 
     Bottom 0: how regions are moved, (R, 4 K): for each class x, y in sizes of the region, logarithms of the ratios of
-    width and height. Bottom 1: regions (image, x1, y1, x2, y2), (R, 5), of pixels, both ends counted in. Bottom 2:
-    (R, 6) of ProposalTarget: class, x1, y1, x2, y2 of the object and its overlap; class 0 where there is none. Top 0:
-    the mean overlap of the moved regions with objects, (1, 1, 1, 1). Top 1, if given: that of the regions. Regions
-    whose overlap is above 0.975, the objects' own boxes, do not count; without any the mean is -1.
+    width and height; without bbox_reg_param.cls_aware of background, then of all objects. Bottom 1: regions (image, x1,
+    y1, x2, y2), (R, 5), of pixels, both ends counted in. Bottom 2: (R, 6) of ProposalTarget: class, x1, y1, x2, y2 of
+    the object and its overlap; class 0 where there is none. Top 0: the mean overlap of the moved regions with objects,
+    (1, 1, 1, 1). Top 1, if given: that of the regions. Regions whose overlap is above 0.975, the objects' own boxes, do
+    not count; without any the mean is -1.
     bbox_reg_param: what moves are multiplied by (bbox_std), and what is added (bbox_mean).
     Runs on the host. No bottom gets a gradient.
     Raises: ShapeError for bottoms of other shapes; LayerParamError for impossible means or deviations.
     Source: zhaoweicai/mscnn, src/caffe/layers/bbox_accuracy_layer.cpp.
     """
 
-    declares = replace(_Score.declares, bottoms=exactly(3))
+    declares = replace(Score.declares, bottoms=exactly(3))
 
     def setup(self, bottom_shapes: Shapes) -> None:
         self.mean, self.std = means_and_deviations(self)
+        self.aware = self.param.bbox_reg_param.cls_aware
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         rows = bottom_shapes[0][0] if bottom_shapes[0] else 0
@@ -358,30 +271,13 @@ class BboxAccuracyLayer(_Score):
         moves, regions, matched = (b.reshape(len(b), count(b.shape, 1)) for b in io.bottom)
         label = np.trunc(matched[:, 0]).astype(np.int64)
         counts = (label > 0) & (matched[:, -1] <= _OWN)
-        columns = 4 * np.where(counts, label, 0)[:, None] + np.arange(4)
+        own = label if self.aware else np.minimum(label, 1)
+        columns = 4 * np.where(counts, own, 0)[:, None] + np.arange(4)
         move = np.take_along_axis(moves, columns, axis=1) * self.std + self.mean
         low, wanted = regions[:, 1:3], matched[:, 1:5] + np.array([0, 0, 1, 1], moves.dtype)
         size = regions[:, 3:5] - low + 1
         centre, sides = move[:, :2] * size + low + size / 2, size * np.exp(move[:, 2:])
-        before = _overlaps_of_pairs(np.concatenate([low, low + size], axis=1), wanted)
-        after = _overlaps_of_pairs(_corners(centre, sides), wanted)
+        before = overlaps_of_pairs(np.concatenate([low, low + size], axis=1), wanted)
+        after = overlaps_of_pairs(corners(centre, sides), wanted)
         for top, values in zip(io.top, (after, before), strict=False):
-            top.fill(_share(values, counts))
-
-
-def _overlaps_of_pairs(a: HostArray, b: HostArray) -> HostArray:
-    """Return (N, ...): the intersection of each box of a with that of b, (N, 4, ...), divided by their union."""
-    sides = np.maximum(np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2]), 0)
-    areas = [np.maximum(boxes[:, 2:] - boxes[:, :2], 0).prod(axis=1) for boxes in (a, b)]
-    common = sides.prod(axis=1)
-    return np.asarray(np.divide(common, sum(areas) - common, out=np.zeros_like(common), where=common > 0))
-
-
-def _corners(centres: HostArray, sides: HostArray) -> HostArray:
-    """Return boxes (N, 4, ...) of centres and sides (N, 2, ...)."""
-    return np.concatenate([centres - sides / 2, centres + sides / 2], axis=1)
-
-
-def _share(values: HostArray, counts: HostArray) -> float:
-    """Return the mean of the values that count; -1 where none does."""
-    return float(values[counts].mean(dtype=np.float64)) if counts.any() else -1.0
+            top.fill(share(values, counts))

@@ -1,4 +1,4 @@
-"""ProposalTarget: regions from which a detector learns, with the classes and locations that it shall find (MS-CNN)."""
+"""ProposalTarget: regions from which a detector learns, with the classes and locations that it shall find."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...mixins import RandomLayer
 from ...registry import register_layer
 from ..boxes import overlaps
 from ..proposal import CountedRowsLayer
-from .losses import host_generator, means_and_deviations
+from .measures import host_generator, means_and_deviations
 
 _SMALLEST = 32  # side of a drawn region
 _TRIES = 10_000
@@ -23,19 +23,22 @@ _TRIES = 10_000
 
 @register_layer("ProposalTarget")
 class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
-    """The regions of a batch from which a detector learns: some with objects, others without (MS-CNN).
+    """The regions of a batch from which a detector learns: some with objects, others without (MS-CNN, Cascade R-CNN).
 
     Bottom 0: regions (image, x1, y1, x2, y2), (R, 5). Bottom 1: objects (image, x1, y1, x2, y2, class, ignored),
-    (G, 7). Boxes are of pixels, both ends counted in. Objects are regions, too, after the others. A region whose
+    (G, 7), or, of Cascade R-CNN, (G, 8), whose last number is not read; image -1: none. Boxes are of pixels, both ends
+    counted in. With append_gtbox objects are regions, too, after the others. A region whose
     overlap with its best object is fg_thr or more is of that object's class, unless it is to be ignored; one from
     bg_thr_lw to below bg_thr_hg is background. Of batch_size regions at most round(fg_fraction * batch_size) have
     objects; more are drawn. The others are background, drawn where there are too many; where there are too few, the
-    first regions that are neither follow, then drawn boxes of at least 32 x 32 in img_width x img_height that overlap
-    no object by fg_thr. With batch_size -1 all regions that are one or the other remain, then the number of rows is
-    known after forward only; where it changes, the net takes memory anew.
+    first regions that are neither follow, with pickup_discard, then drawn boxes of at least 32 x 32 in img_width x
+    img_height that overlap no object by fg_thr; where objects have 8 numbers such a box is drawn only where there is no
+    row else. With batch_size -1 all regions that are one or the other remain. Then, and where objects have 8 numbers,
+    the number of rows is known after forward only; where it changes, the net takes memory anew.
     Tops, of S rows: 0: the regions (S, 5, 1, 1). 1: classes (S, 1, 1, 1). 2: how the region is to be moved to its
     object, (S, 4 K, 1, 1), K = cls_num, in the four columns of its class, else 0: x, y in sizes of the region,
-    logarithms of the ratios of width and height; 3 and 4: 1 there, weights for SmoothL1Loss. Without
+    logarithms of the ratios of width and height; 3 and 4: 1 there, weights for SmoothL1Loss, if the region overlaps its
+    object from bbox_thr_lw to bbox_thr_hg, else 0. Without
     bbox_reg_param.cls_aware K is 2, and all objects have column 1. 5: (S, 6, 1, 1): class, x1, y1, x2, y2 of the object
     and its overlap, else 0. 6, if given: (S, 1, 1, 1), weights of the regions, of which objects have fg_fraction
     together, and background the rest; with iou_weighted an object weighs its overlap. bbox_reg_param: what is
@@ -44,7 +47,7 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
     gradient.
     Raises: LayerParamError for fields that are absent or impossible; ShapeError for other bottoms; DataError where no
     box can be drawn, or an object's class is 0.
-    Source: zhaoweicai/mscnn, src/caffe/layers/proposal_target_layer.cpp.
+    Source: zhaoweicai/mscnn and zhaoweicai/cascade-rcnn, src/caffe/layers/proposal_target_layer.cpp.
     """
 
     declares = replace(CountedRowsLayer.declares, bottoms=exactly(2), tops=between(6, 7))
@@ -72,23 +75,29 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
             raise self.error("cls_num is 1", fix="count the background")
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        for i, numbers in enumerate((5, 7)):
+        for i, numbers in enumerate(((5,), (7, 8))):
             shape = tuple(bottom_shapes[i])
-            if not shape or count(shape, 1) != numbers:
-                raise self.shape_error(f"has shape {shape}", bottom=i, fix=f"give {numbers} numbers for each row")
-        rows = self.options.batch_size
-        if rows < 0:
-            rows = max(1, bottom_shapes[0][0]) if self.counted is None else self.counted
+            if not shape or count(shape, 1) not in numbers:
+                given = " or ".join(map(str, numbers))
+                raise self.shape_error(f"has shape {shape}", bottom=i, fix=f"give {given} numbers for each row")
+        rows, self.cascade = self.options.batch_size, count(bottom_shapes[1], 1) == 8
+        if self.counted is not None and (rows < 0 or self.cascade):
+            rows = self.counted
+        elif rows < 0:
+            rows = max(1, bottom_shapes[0][0])
         widths = (5, 1, self.columns, self.columns, self.columns, 6, 1)
         return [(rows, n, 1, 1) for n in widths[: len(self.param.top)]]
 
     def rows(self, bottoms: Sequence[HostArray]) -> list[HostArray]:
         rng, dtype = host_generator(self), self.dtype
-        regions, objects = bottoms[0].reshape(-1, 5), bottoms[1].reshape(-1, 7)
-        regions = np.concatenate([regions, objects[:, :5]])
+        regions, objects = bottoms[0].reshape(-1, 5), bottoms[1].reshape(len(bottoms[1]), -1)[:, :7]
+        objects = objects[objects[:, 0] != -1]
+        if self.options.append_gtbox:
+            regions = np.concatenate([regions, objects[:, :5]])
         best, overlap = self._matched(regions, objects)
         chosen, labels = self._choose(overlap, best, objects, rng)
-        missing = max(0, self.options.batch_size - len(chosen))
+        wanted = 1 if self.cascade else self.options.batch_size
+        missing = max(0, wanted - len(chosen))
         drawn = self._drawn(missing, objects, rng)
         # a drawn box is background; it has no object, and no target
         kept = np.concatenate([regions[chosen], drawn])
@@ -100,7 +109,8 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
         columns = 4 * np.minimum(labels[positive], self.columns // 4 - 1)[:, None] + np.arange(4)
         own = objects[best[positive]] if len(positive) else np.zeros((0, 7), dtype)
         targets[positive[:, None], columns] = self._moves(kept[positive, 1:], own[:, 1:5])
-        inside[positive[:, None], columns] = 1
+        learnt = (overlap[positive] >= self.options.bbox_thr_lw) & (overlap[positive] <= self.options.bbox_thr_hg)
+        inside[positive[:, None], columns] = learnt[:, None]
         matched[positive] = np.concatenate([labels[positive, None], own[:, 1:5], overlap[positive, None]], axis=1)
         weights = self._weights(labels, matched[:, 5])
         return [kept.astype(dtype), labels.astype(dtype), targets, inside, inside, matched, weights]
@@ -138,7 +148,7 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
             room = p.batch_size - len(good)
             if len(bad) > room:
                 bad = rng.permutation(bad)[:room]
-            else:
+            elif p.pickup_discard:
                 bad = np.concatenate([bad, others[: room - len(bad)]])
         labels = np.concatenate([taken[good, 5].astype(np.int64), np.zeros(len(bad), np.int64)])
         if len(labels) and self.aware and labels.max() >= p.cls_num:
@@ -153,6 +163,8 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
     def _drawn(self, number: int, objects: HostArray, rng: np.random.Generator) -> HostArray:
         """Return so many drawn boxes, (number, 5), that overlap no object of their picture by fg_thr."""
         p, found = self.options, np.zeros((number, 5), objects.dtype)
+        if number and min(p.img_width, p.img_height) <= _SMALLEST:
+            raise self.error("img_width or img_height is 32 or less", fix="give the size of the pictures")
         n = tries = 0
         while n < number:
             image = int(rng.integers(max(1, p.num_img_per_batch)))
