@@ -68,7 +68,7 @@ def test_a_share_mode_without_a_name_still_has_its_index():
 
 def test_every_message_of_v1_keeps_its_name():
     fields = [f for f in V1LayerParameter.DESCRIPTOR.fields if f.name.endswith("_param")]
-    assert len(fields) == 31
+    assert len(fields) == 32
     for field in fields:
         inner = {"clip_param": "min: 1 max: 2"}.get(field.name, "")
         check(f"layers {{ {field.name} {{ {inner} }} }}", f"layer {{ {field.name} {{ {inner} }} }}")
@@ -109,7 +109,7 @@ def test_every_v1_type_has_a_name():
     assert set(V1_TYPES) == set(V1LayerParameter.LayerType.values())
     stems = {number: name.replace("_", "").lower() for name, number in V1LayerParameter.LayerType.items()}
     changed = {stems[number] for number, name in V1_TYPES.items() if stems[number] != name.lower()}
-    assert changed == {"none", "softmaxloss"}
+    assert changed == {"none", "softmaxloss", "crop"}
 
 
 @pytest.mark.parametrize("kind", ["data", "image_data", "window_data"])

@@ -1,8 +1,8 @@
 """Upgrade nets and solvers of every generation to the current one; pure functions, message to message.
 
 Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
-Intel's `bn_stats_batch_size`, `solver_type`. Arguments are not changed; a message that needs no upgrade
-is returned itself.
+Intel's `bn_stats_batch_size`, offsets of crops, `solver_type`. Arguments are not changed; a message that needs no
+upgrade is returned itself.
 Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
 See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
 """
@@ -13,6 +13,7 @@ import copy
 
 from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+from .crops import AUTOMATIC, place_crops
 from .paddings import spread_paddings
 from .upgrade_v0 import upgrade_v0
 from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
@@ -60,6 +61,8 @@ V1_TYPES = {
     _V1.WINDOW_DATA: "WindowData",
     _V1.THRESHOLD: "Threshold",
     _V1.VIDEO_DATA: "VideoData",
+    _V1.CROP: AUTOMATIC,
+    _V1.MULTI_STAGE_MEANFIELD: "MultiStageMeanfield",
 }
 _SOLVER_TYPES = {
     SolverParameter.SGD: "SGD",
@@ -100,6 +103,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         freeze_batch_norm,
         spread_stats_batch_size,
         spread_paddings,
+        place_crops,
     ):
         result = result.then(step)
     return result
