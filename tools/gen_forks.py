@@ -45,9 +45,22 @@ FORKS = (
     ("MS-CNN", "zhaoweicai/mscnn", "HEAD", USUAL),
     ("Cascade R-CNN", "zhaoweicai/cascade-rcnn", "HEAD", USUAL),
     ("RefineDet", "sfzhang15/RefineDet", "HEAD", USUAL),
-    ("S3FD", "sfzhang15/SFD", "HEAD", USUAL),
     ("MobileNet-YOLO", "eric612/MobileNet-YOLO", "HEAD", USUAL),
     ("Synopsys Caffe", "foss-for-synopsys-dwc-arc-processors/synopsys-caffe", "HEAD", USUAL),
+    ("CRF-RNN", "torrvision/caffe", "HEAD", USUAL),
+    ("MNC's Caffe", "daijifeng001/caffe-mnc", "HEAD", USUAL),
+    ("DeconvNet's Caffe", "HyeonwooNoh/caffe", "HEAD", USUAL),
+    ("HED", "s9xie/hed", "HEAD", USUAL),
+    ("RCF", "yun-liu/rcf", "HEAD", USUAL),
+    ("caffe-windows (NormFace)", "happynear/caffe-windows", "HEAD", USUAL),
+    ("VPGNet", "SeokjuLee/VPGNet", "HEAD", "caffe/" + USUAL),
+    ("HashNet", "thuml/HashNet", "HEAD", "caffe/" + USUAL),
+    ("Xlearn", "thuml/Xlearn", "HEAD", "caffe/" + USUAL),
+    ("SCNN (structured sparsity)", "wenwei202/caffe", "HEAD", USUAL),
+    ("Dynamic Network Surgery", "yiwenguo/Dynamic-Network-Surgery", "HEAD", USUAL),
+    ("caffe_ocr", "senlinuc/caffe_ocr", "HEAD", USUAL),
+    ("caffe-yolo", "yeahkun/caffe-yolo", "HEAD", USUAL),
+    ("caffe-yolo9000", "choasup/caffe-yolo9000", "HEAD", USUAL),
     ("Huawei's Caffe", "jizhuoran/caffe-huawei-atlas-convertor", "HEAD", "caffe/" + USUAL),
 )
 MOST = 3  # forks that are named for one name
@@ -91,6 +104,8 @@ def main() -> None:
             match[1] for match in _TYPE.finditer(git(folder, repository, "grep", "-h", "REGISTER_LAYER_C", branch))
         }
         names = set(schema(git(folder, repository, "show", f"{branch}:{path}")))
+        if "CONVOLUTION" in types:  # an old fork, which registers values of LayerType
+            types.clear()
         names = {(where, what) for where, what in names if where.partition(".")[0] in ours}
         for entry in sorted(names | {("type", one) for one in types - {"type", "TYPE"}}):
             found.setdefault(entry, []).append(name)
