@@ -271,12 +271,16 @@ class StretchedWindow(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Describe how `planes` planes of `size` (height, width) become planes of `out`; `nearest`: without blending."""
+    """Describe how `planes` planes of `size` (height, width) become planes of `out`.
+
+    nearest: without blending. corners: output o lies at o * size / out, its corner at that of an input.
+    """
 
     planes: int
     size: tuple[int, ...]
     out: tuple[int, ...]
     nearest: bool
+    corners: bool = False
 
 
 class LocalWindows(NamedTuple):
@@ -313,6 +317,8 @@ class Sampling(IntEnum):
     ceil(the cell's side). A region is at least 1 x 1; samples further than a pixel outside of the map do not count.
     GRID (Cascade R-CNN): one for each corner of the cells, of a region that `pad_ratio` of its size is added to on each
     side; pixel centres are at halves. Those outside of the map do not count, and none of a region without area.
+    WARP (MNC's ROIWarping): one for each cell, at its first corner, of a region whose corners are rounded to pixels.
+    Those outside of the map, more than half a pixel, do not count.
     SPREAD (R-FCN's PSROIAlign): `number` along each axis, a cell's side / (number + 1) apart, in the part of the cell
     that is on the map. A region reaches to one pixel behind its corner, and is at least 0.1 x 0.1.
     """
@@ -320,6 +326,7 @@ class Sampling(IntEnum):
     EVEN = 0
     GRID = 1
     SPREAD = 2
+    WARP = 3
 
 
 class Samples(NamedTuple):

@@ -9,6 +9,8 @@ _ITEMS = 4096  # values per block of threads
 _NORM_BLOCKS = 1056  # eight blocks of 256 threads for each of 132 multiprocessors
 LOSS_BLOCKS = 1024  # most parts of a loss; its `work` holds a sum and a count (float64) for each
 _BLOCKS = 4096  # blocks that fill any GPU
+_TILE_SHARE = 64  # tiles that one thread of a GPU adds up where there are fewer than `_TILE_THREADS` sums
+_TILE_THREADS = 1 << 16
 _COLUMNS = 128  # channels that one block reads side by side where they are neighbours in memory (s = 1)
 
 
@@ -40,3 +42,8 @@ def reduction_parts(outer: int, dim: int, inner: int) -> int:
         return norm_parts(outer, dim, inner)
     wanted = (outer * inner + _ITEMS - 1) // _ITEMS
     return max(1, min(wanted, _BLOCKS // max(1, dim)))
+
+
+def tile_parts(outer: int, tiles: int, inner: int) -> int:
+    """Return the parts of the sum over tiles; `work` of `tile_backward` holds outer * parts * inner elements."""
+    return 1 if outer * inner >= _TILE_THREADS else (tiles + _TILE_SHARE - 1) // _TILE_SHARE

@@ -1883,6 +1883,43 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = (x - mean) / (std + eps), or x - mean without normalize_variance (default true); std is the biased one."""
+    def MaskPooling(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""y = x times a mask, one number for each position of each item (MNC)."""
+    def MaskResize(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        output_height: Int = 0,
+        output_width: Int = 0,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        mask_resize_param: Fields | pb.MaskResizeParameter = ...,
+    ) -> Made:
+        r"""y = x of another size: row o of y lies at o * H / output_height of x, interpolated, columns likewise (MNC)."""
     def MatMul(
         self,
         *bottoms: Top,
@@ -2462,6 +2499,27 @@ class LayerTypes:
         roi_pooling_param: Fields | pb.ROIPoolingParameter = ...,
     ) -> Made:
         r"""y = the maximum of each of the pooled_h x pooled_w cells of each region; 0 for an empty cell."""
+    def ROIWarping(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        pooled_h: Int = 0,
+        pooled_w: Int = 0,
+        spatial_scale: Float = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        roi_warping_param: Fields | pb.ROIWarpingParameter = ...,
+    ) -> Made:
+        r"""y = a sample at the first corner of each of the cells of each region, interpolated between pixels (MNC)."""
     def RandVec(
         self,
         *bottoms: Top,
@@ -3408,6 +3466,7 @@ class ParameterTypes:
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
     MVN: type[pb.MVNParameter]
+    MaskResize: type[pb.MaskResizeParameter]
     MatMul: type[pb.MatMulParameter]
     MemoryData: type[pb.MemoryDataParameter]
     MultiBoxLoss: type[pb.MultiBoxLossParameter]
@@ -3431,6 +3490,7 @@ class ParameterTypes:
     RMSNorm: type[pb.RMSNormParameter]
     ROIAlign: type[pb.ROIAlignParameter]
     ROIPooling: type[pb.ROIPoolingParameter]
+    ROIWarping: type[pb.ROIWarpingParameter]
     RandVec: type[pb.RandVecParameter]
     RandomAspectRatio: type[pb.RandomAspectRatioParameter]
     RandomResize: type[pb.RandomResizeParameter]

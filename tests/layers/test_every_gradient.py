@@ -11,8 +11,9 @@ from .case_run import Run
 
 # States at the ends of a recurrent layer pass no gradient, as in Caffe.
 # The loss that YOLO's layers show is the sum of their squared gradients, not what these are gradients of; the second
-# number of DetectionLoss and DetectionGroupLoss has no gradient, and their limits no slope.
-_SHOWN = {"RegionLoss", "Yolov3", "DetectionLoss", "DetectionGroupLoss"}
+# number of DetectionLoss and DetectionGroupLoss has no gradient, and their limits no slope. ROIWarping rounds regions
+# in forward alone.
+_SHOWN = {"RegionLoss", "Yolov3", "DetectionLoss", "DetectionGroupLoss", "ROIWarping"}
 _MOVED = {"CenterLoss"}  # its parameters get moves, not gradients
 LEARNING = [(n, c) for n, c in learning_cases() if "expose_hidden: true" not in c.text and c.type not in _SHOWN]
 _EPS = 1e-6

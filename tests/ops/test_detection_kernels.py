@@ -46,7 +46,13 @@ def aligned(tmp_path_factory):
     start = source.index('extern "C" __global__ void backward')
     middle = source.index('extern "C" __global__ void forward')
     comment = source.rindex("//", 0, start)
-    names = {"forward": source[:comment], "backward": source[:middle] + source[start:]}
+    last = source.index('extern "C" __global__ void corners')
+    end = source.rindex("//", 0, last)
+    names = {
+        "forward": source[:comment],
+        "backward": source[:middle] + source[start:end],
+        "corners": source[:middle] + source[last:],
+    }
     return _made(tmp_path_factory, roi_align, names)
 
 
@@ -78,6 +84,7 @@ SAMPLES = [
     Samples(Sampling.EVEN, 0.25, 2),
     Samples(Sampling.GRID, 0.25, 1, 0.2),
     Samples(Sampling.SPREAD, 0.25, 2),
+    Samples(Sampling.WARP, 0.25),
 ]
 
 
@@ -102,6 +109,22 @@ def test_samples_of_regions(aligned, monkeypatch, samples, dtype):
     cpu["roi_align_backward"](dy, rois, ours, samples)
     aligned[np.dtype(dtype)](monkeypatch, "roi_align_backward", dy, rois, theirs, samples)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5 if dtype == np.float32 else 1e-11, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slopes_of_regions_corners(aligned, monkeypatch, dtype):
+    rng, cpu, samples = np.random.default_rng(1), load_ops("cpu").functions(), Samples(Sampling.WARP, 0.25)
+    rois = np.concatenate([rng.integers(-1, 3, size=(40, 1)), rng.uniform(-6, 30, size=(40, 4))], axis=1)
+    rois[:30, 3:] = rois[:30, 1:3] / 2 + 12
+    rois[:30, 1:3] /= 2
+    rois[5, 2], rois[6] = np.nan, [1, 9, 9, 8, 9]
+    rois, x = rois.astype(dtype), rng.normal(size=(2, 3, 5, 7)).astype(dtype)
+    dy = rng.normal(size=(40, 3, 2, 3)).astype(dtype)
+    ours, theirs = np.full((2, 40, 5, 3), np.nan, dtype)
+    cpu["roi_warp_corners"](x, dy, rois, ours, samples)
+    aligned[np.dtype(dtype)](monkeypatch, "roi_warp_corners", x, dy, rois, theirs, samples)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5 if dtype == np.float32 else 1e-11, atol=1e-6)
+    assert np.count_nonzero(ours[:, 1:]) > 40 and not ours[:, 0].any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -48,10 +48,10 @@ def test_moves_of_centres(both, monkeypatch):
     both(center, "center_moves", monkeypatch, [index, *rows], 3, 9, 300)
 
 
-@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("how", [{"nearest": False}, {"nearest": True}, {"nearest": False, "corners": True}], ids=str)
 @pytest.mark.parametrize("size, out", [((4, 5), (8, 10)), ((7, 9), (3, 4)), ((1, 6), (5, 1)), ((5, 3), (5, 4))])
-def test_resize(both, monkeypatch, size, out, nearest):
-    rng, way = np.random.default_rng(2), Resize(3, size, out, nearest)
+def test_resize(both, monkeypatch, size, out, how):
+    rng, way = np.random.default_rng(2), Resize(3, size, out, **how)
     small, large = rng.normal(size=(1, 3, *size)), rng.normal(size=(1, 3, *out))
     both(resize, "resize_forward", monkeypatch, [small, np.full(large.shape, np.nan)], 1, way)
     both(resize, "resize_backward", monkeypatch, [large, np.full(small.shape, np.nan)], 1, way)

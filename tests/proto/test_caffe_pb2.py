@@ -63,7 +63,7 @@ FORK_MESSAGES = {
         "SqueezeParameter",
     ),
     *("DetectionDataParameter", "EvalDataParameter", "DetectionGroupLossParameter", "FrcnnOutputParameter"),
-    *("DetectionGroupAccuracyParameter", "HardMiningParameter"),
+    *("DetectionGroupAccuracyParameter", "HardMiningParameter", "ROIWarpingParameter", "MaskResizeParameter"),
     *("DenseImageDataParameter", "SegAccuracyParameter", "RandomResizeParameter", "RandomAspectRatioParameter"),
 }
 FORK_NUMBERS = {

@@ -1,11 +1,13 @@
-"""ROIAlign and PSROIAlign: they sample each region of a feature map between its pixels."""
+"""ROIAlign, PSROIAlign and ROIWarping: they sample each region of a feature map between its pixels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.records import Samples, Sampling
-from ..base import AnyArray, Pass, Shapes
+from ...ops.sum_parts import reduction_parts
+from ..base import AnyArray, Lives, Needs, Ops, Pass, Shapes
 from ..registry import register_layer
 from .roi_pooling import BoxRegions
 
@@ -92,3 +94,59 @@ class PSROIAlignLayer(_Sampled):
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [self.check_channels(bottom_shapes, self.outputs, self.cells)]
+
+
+@register_layer("ROIWarping")
+class ROIWarpingLayer(BoxRegions):
+    """y = a sample at the first corner of each of the cells of each region, interpolated between pixels (MNC).
+
+    Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the image's index, x1, y1, x2, y2 in
+    the picture's coordinates. Top 0: (R, C, pooled_h, pooled_w); R may be 0.
+    A region reaches from round(x1 * spatial_scale) to round(x2 * spatial_scale), or is one place where it would end
+    before; y likewise. A sample up to half a pixel outside of the map takes the value of its border; one further
+    outside is 0, and so are all of a region whose image is not in the batch, or whose numbers are not finite.
+    Both bottoms get gradients. That of a region's corners is the samples' slope, as if nothing were rounded; samples on
+    the last row or beyond the border have no slope across it. Backward reads the regions, and for their gradient the
+    map.
+    Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
+    Source: daijifeng001/caffe-mnc, src/caffe/layers/roi_warping_layer.cu (whose backward takes regions for one pixel
+    longer than its forward: docs/differences.md).
+    """
+
+    declares = replace(BoxRegions.declares, ignores_force_backward=frozenset())
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p = self.param.roi_warping_param
+        self.cells, self.samples = (p.pooled_h, p.pooled_w), Samples(Sampling.WARP, self.check_scale(p.spatial_scale))
+        if 0 in self.cells:
+            raise self.error("has no pooled_h or pooled_w", fix="add roi_warping_param { pooled_h: ... pooled_w: ... }")
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        x, regions = self.check_shapes(bottom_shapes)
+        return [(regions, x[1], *self.cells)]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.size = 5 * top_shapes[0][0], top_shapes[0][1]
+        self.scratch("slopes", self.size, lives=Lives.CALL, forward=False)
+        parts = self.size[0] * reduction_parts(1, *self.size)
+        self.scratch("work", (parts,), lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset(i for i in (0, 1) if propagate_down[1] or (i and propagate_down[0])))
+
+    def forward(self, io: Pass) -> None:
+        io.ops.roi_align.forward(io.bottom[0], io.bottom[1], io.top[0], self.samples)
+
+    def backward(self, io: Pass) -> None:
+        (dx, drois), dy = io.bottom_diff, io.top_diff[0]
+        for gradient in (dx, drois):
+            if gradient is not None and dy is None:
+                io.ops.fill(gradient, 0)
+        if dy is None:
+            return
+        if dx is not None:
+            io.ops.roi_align.backward(dy, io.bottom[1], dx, self.samples)
+        if drois is not None:
+            slopes = io.scratch["slopes"]
+            io.ops.roi_warp_corners(io.bottom[0], dy, io.bottom[1], slopes, self.samples)
+            io.ops.reduction.forward(slopes, drois, "SUM", 1.0, io.scratch["work"], *self.size)

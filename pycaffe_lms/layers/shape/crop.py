@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ops.axes import memory_shape
+from ...ops.sum_parts import tile_parts
 from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, count, exactly
 from ..registry import register_layer
 
@@ -115,10 +116,6 @@ class PadLayer(Layer):
         io.ops.crop.forward(dy, dx, *self.window)
 
 
-_SHARE = 64  # tiles that one thread of a GPU adds up where the bottom has fewer than `_THREADS` elements
-_THREADS = 1 << 16
-
-
 @register_layer("Tile")
 class TileLayer(Layer):
     """y = x repeated tile_param.tiles times along tile_param.axis (default 1), block after block as in numpy.tile.
@@ -142,8 +139,8 @@ class TileLayer(Layer):
         return [(*shape[:axis], shape[axis] * self.tiles, *shape[axis + 1 :])]
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        outer, tiles, inner = self.size
-        self.parts = 1 if outer * inner >= _THREADS else (tiles + _SHARE - 1) // _SHARE
+        outer, _, inner = self.size
+        self.parts = tile_parts(*self.size)
         self.scratch("work", (self.parts * outer * inner,), lives=Lives.CALL, forward=False)
 
     def forward(self, io: Pass) -> None:

@@ -1,4 +1,4 @@
-"""Eltwise and Axpy: bottoms of one shape become one, element by element."""
+"""Eltwise, Axpy and MaskPooling: bottoms become one, element by element."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ops.geometry import integer_dtype
 from ...ops.records import Grid
-from ...ops.sum_parts import reduction_parts
+from ...ops.sum_parts import reduction_parts, tile_parts
 from ...proto import caffe_pb2
 from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, count, exactly
 from ..registry import register_layer
@@ -129,3 +129,54 @@ class AxpyLayer(Layer):
         (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
         if da is not None or dx is not None or dy is not None:
             io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], self.grid)
+
+
+@register_layer("MaskPooling")
+class MaskPoolingLayer(Layer):
+    """y = x times a mask, one number for each position of each item (MNC).
+
+    Bottom 0: x, (N, C, H, W). Bottom 1: the mask, (N, 1, H, W). Top 0: the shape of x. Backward reads the mask for the
+    gradient of x, and x for that of the mask.
+    Raises: ShapeError for shapes other than these.
+    Source: daijifeng001/caffe-mnc, src/caffe/layers/mask_pooling_layer.cu.
+    """
+
+    declares = Declaration(bottoms=exactly(2), splits_over_batch=True)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        x, mask = (tuple(shape) for shape in bottom_shapes)
+        if len(x) != 4 or mask != (x[0], 1, *x[2:]):
+            raise self.shape_error(
+                f'has shape {mask}, but "{self.param.bottom[0]}" has {x}',
+                bottom=1,
+                fix="give (N, C, H, W) and (N, 1, H, W)",
+            )
+        self.size = x[0], x[1], count(x, 2)
+        return [x]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.scratch("spread", top_shapes[0], lives=Lives.CALL)
+        self.parts = tile_parts(*self.size)
+        self.scratch("work", (self.parts * self.size[0] * self.size[2],), lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
+
+    def forward(self, io: Pass) -> None:
+        spread = io.scratch["spread"]
+        io.ops.tile.forward(io.bottom[1], spread, *self.size)
+        io.ops.eltwise_prod.forward([io.bottom[0], spread], io.top[0])
+
+    def backward(self, io: Pass) -> None:
+        (dx, dmask), dy, spread = io.bottom_diff, io.top_diff[0], io.scratch["spread"]
+        if dy is None:
+            for gradient in (dx, dmask):
+                if gradient is not None:
+                    io.ops.fill(gradient, 0)
+            return
+        if dx is not None:
+            io.ops.tile.forward(io.bottom[1], spread, *self.size)
+            io.ops.eltwise_prod.backward([spread], dy, dx)
+        if dmask is not None:
+            io.ops.eltwise_prod.backward([io.bottom[0]], dy, spread)
+            io.ops.tile.backward(spread, dmask, io.scratch["work"], self.parts, *self.size)

@@ -1,4 +1,4 @@
-"""DeephiResize: maps of another size."""
+"""DeephiResize, MaskResize: maps of another size."""
 
 from __future__ import annotations
 
@@ -50,6 +50,39 @@ class DeephiResizeLayer(Layer):
                 f"of shape {(n, c, *size)} becomes {(n, c, *out)}", bottom=0, fix="give sizes of at least 1"
             )
         self.resize = Resize(n * c, tuple(size), tuple(out), p.resize_type == DeephiResizeParameter.NEAREST)
+        return [(n, c, *out)]
+
+    def forward(self, io: Pass) -> None:
+        io.ops.resize.forward(io.bottom[0], io.top[0], self.resize)
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        io.ops.resize.backward(dy, dx, self.resize)
+
+
+@register_layer("MaskResize")
+class MaskResizeLayer(Layer):
+    """y = x of another size: row o of y lies at o * H / output_height of x, interpolated, columns likewise (MNC).
+
+    Bottom 0: (N, C, H, W). Top 0: (N, C, output_height, output_width). Backward reads nothing.
+    Raises: LayerParamError where output_height or output_width is not given; ShapeError for other than 4 axes, or an
+    output of more than twice the size, whose last rows the fork leaves 0.
+    Source: daijifeng001/caffe-mnc, src/caffe/layers/mask_resize_layer.cu (whose backward leaves out some weights where
+    the output is larger: docs/differences.md).
+    """
+
+    declares = Declaration(splits_over_batch=True, backward_reads=Reads.NONE)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        check_images(self, bottom_shapes, "resizing")
+        p, (n, c, *size) = self.param.mask_resize_param, tuple(bottom_shapes[0])
+        out = p.output_height, p.output_width
+        if 0 in out:
+            raise self.error("has no size", fix="add mask_resize_param { output_height: 14 output_width: 14 }")
+        if any(wanted > 2 * given for wanted, given in zip(out, size, strict=True)):
+            raise self.shape_error(
+                f"of shape {(n, c, *size)} becomes {(n, c, *out)}", bottom=0, fix="enlarge to twice the size at most"
+            )
+        self.resize = Resize(n * c, tuple(size), out, nearest=False, corners=True)
         return [(n, c, *out)]
 
     def forward(self, io: Pass) -> None:

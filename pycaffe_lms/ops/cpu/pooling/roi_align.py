@@ -13,10 +13,10 @@ from ...records import Samples, Sampling
 from ..compiled import kernel
 from ..threads import parallel
 
-__all__ = ["roi_align_backward", "roi_align_forward"]
+__all__ = ["roi_align_backward", "roi_align_forward", "roi_warp_corners"]
 
 _FAR = 2.0**20  # limit of coordinates, in pixels of the feature map
-_GRID, _SPREAD = int(Sampling.GRID), int(Sampling.SPREAD)  # numbers, for the kernels
+_GRID, _SPREAD, _WARP = int(Sampling.GRID), int(Sampling.SPREAD), int(Sampling.WARP)  # numbers, for the kernels
 
 
 def roi_align_forward(x: HostArray, rois: HostArray, y: HostArray, samples: Samples) -> None:
@@ -37,6 +37,17 @@ def roi_align_backward(dy: HostArray, rois: HostArray, dx: HostArray, samples: S
     parallel(_backward, dx.shape[0] * dx.shape[1], dy, dx, image, rows, columns, int(samples.kind))
 
 
+def roi_warp_corners(x: HostArray, dy: HostArray, rois: HostArray, work: HostArray, samples: Samples) -> None:
+    """Compute work (R, 5, C) = for each channel the sum over cells of dy times the slope of their samples.
+
+    The second axis is that of a region's numbers; its image has slope 0. Corners have the slope that they have without
+    rounding; samples on the border of the map, or beyond it, have none across it. Of WARP.
+    """
+    image, rows, columns = _axes(rois, x.shape, dy.shape, samples)
+    slopes = work.reshape(len(image), 5, dy.shape[1])
+    parallel(_corners, len(image), x, dy, image, rows, columns, slopes, samples.scale)
+
+
 def _axes(
     rois: HostArray, x: tuple[int, ...], y: tuple[int, ...], samples: Samples
 ) -> tuple[HostArray, HostArray, HostArray]:
@@ -55,12 +66,17 @@ def _axes(
             high = high + 1
         with np.errstate(over="ignore"):
             start, end = (np.clip(v * samples.scale - half, -_FAR, _FAR) for v in (low, high))
+        if samples.kind == Sampling.WARP:
+            start, end = (np.trunc(v + np.copysign(0.5, v)) for v in (start, end))
         length = end - start
-        if samples.kind != Sampling.GRID:
+        if samples.kind == Sampling.WARP:
+            length = np.maximum(length, 0)
+        elif samples.kind != Sampling.GRID:
             length = np.maximum(length, 0.1 if samples.kind == Sampling.SPREAD else 1.0)
         step = length / cells
         number = np.full(len(step), float(samples.number)) if samples.number else np.ceil(step)
-        found.append(np.stack([start, step, np.where(length > 0, number, 0)], axis=1))
+        there = (length > 0) | (samples.kind == Sampling.WARP)
+        found.append(np.stack([start, step, np.where(there, number, 0)], axis=1))
     return np.where(valid, wide[:, 0], -1).astype(np.int64), *found
 
 
@@ -69,7 +85,7 @@ def _place(axis: HostArray, kind: int, cell: int, i: int, size: int) -> float:
     """Return where sample i of a cell lies along one axis, from 0 to size - 1; -1: it does not count."""
     start, step, number = axis[0], axis[1], axis[2]
     at, far = start + cell * step, size - 1.0
-    if kind == _GRID:
+    if kind in (_GRID, _WARP):
         if at < -0.5 or at > size - 0.5:
             return -1.0
     elif kind == _SPREAD:
@@ -93,7 +109,7 @@ def _counted(axis: HostArray, kind: int, cell: int, size: int) -> tuple[int, int
     number = int(axis[2])
     if number == 0 or size == 0:
         return 0, 0
-    if kind in (_GRID, _SPREAD):
+    if kind in (_GRID, _SPREAD, _WARP):
         return 0, number
     gap, base = axis[1] / axis[2], axis[0] + cell * axis[1]
     first, last = np.floor((-1.0 - base) / gap - 1.5), np.ceil((size - base) / gap + 1.5)
@@ -187,3 +203,50 @@ def _backward(
                             total[below, left] += share * part * (1 - rest)
                             total[below, right] += share * part * rest
         dx[n, c] = total
+
+
+@kernel
+def _corners(
+    first: int,
+    last: int,
+    x: HostArray,
+    dy: HostArray,
+    image: HostArray,
+    rows: HostArray,
+    columns: HostArray,
+    work: HostArray,
+    scale: float,
+) -> None:
+    cells_h, cells_w, height, width = dy.shape[2], dy.shape[3], x.shape[2], x.shape[3]
+    for r in range(first, last):
+        work[r] = 0
+        if image[r] < 0:
+            continue
+        for c in range(dy.shape[1]):
+            plane = x[image[r], c]
+            x1 = y1 = x2 = y2 = 0.0
+            for p in range(cells_h):
+                h = _place(rows[r], _WARP, p, 0, height)
+                for q in range(cells_w):
+                    w = _place(columns[r], _WARP, q, 0, width)
+                    if h < 0 or w < 0:
+                        continue
+                    top, left = int(h), int(w)
+                    below, right = min(top + 1, height - 1), min(left + 1, width - 1)
+                    part, rest = h - top, w - left
+                    near, far = plane[below, left] - plane[top, left], plane[below, right] - plane[top, right]
+                    down = ((1 - rest) * near + rest * far) * dy[r, c, p, q]
+                    near, far = plane[top, right] - plane[top, left], plane[below, right] - plane[below, left]
+                    across = ((1 - part) * near + part * far) * dy[r, c, p, q]
+                    if rows[r, 0] + p * rows[r, 1] < 0:
+                        down = 0.0
+                    if columns[r, 0] + q * columns[r, 1] < 0:
+                        across = 0.0
+                    of_end = p / cells_h if rows[r, 1] > 0 else 0.0
+                    y1 += down * (1 - of_end)
+                    y2 += down * of_end
+                    of_end = q / cells_w if columns[r, 1] > 0 else 0.0
+                    x1 += across * (1 - of_end)
+                    x2 += across * of_end
+            work[r, 1, c], work[r, 2, c] = x1 * scale, y1 * scale
+            work[r, 3, c], work[r, 4, c] = x2 * scale, y2 * scale

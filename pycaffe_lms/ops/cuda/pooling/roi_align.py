@@ -7,11 +7,11 @@ from ....backend.cuda import launch
 from ...records import Samples, Sampling
 from .roi import REGION
 
-__all__ = ["roi_align_backward", "roi_align_forward"]
+__all__ = ["roi_align_backward", "roi_align_forward", "roi_warp_corners"]
 
 _SOURCE = (
     REGION
-    + f"enum {{ GRID = {int(Sampling.GRID)}, SPREAD = {int(Sampling.SPREAD)} }};"
+    + f"enum {{ GRID = {int(Sampling.GRID)}, SPREAD = {int(Sampling.SPREAD)}, WARP = {int(Sampling.WARP)} }};"
     + """
 struct Side {  // the samples of a region along one axis; a cell has `number` of them
   int kind, size, cells;
@@ -32,17 +32,22 @@ struct Side {  // the samples of a region along one axis; a cell has `number` of
       high = plus(high, 1.0);
     }
     start = near(plus(times(low, scale), -half));
-    double length = plus(near(plus(times(high, scale), -half)), -start);
-    const double least = kind == SPREAD ? 0.1 : 1.0;
+    double end = near(plus(times(high, scale), -half));
+    if (kind == WARP) {
+      start = trunc(start + (start < 0 ? -0.5 : 0.5));
+      end = trunc(end + (end < 0 ? -0.5 : 0.5));
+    }
+    double length = plus(end, -start);
+    const double least = kind == WARP ? 0.0 : kind == SPREAD ? 0.1 : 1.0;
     if (kind != GRID && !(length > least)) length = least;
     step = length / parts;
-    number = length > 0 ? each ? (double)each : ceil(step) : 0.0;
+    number = length > 0 || kind == WARP ? each ? (double)each : ceil(step) : 0.0;
   }
   __device__ double near(double v) const { return v < -1048576.0 ? -1048576.0 : v > 1048576.0 ? 1048576.0 : v; }
   __device__ double inside(double at) const { return at > size - 1.0 ? size - 1.0 : at > 0 ? at : 0.0; }
   __device__ double place(int cell, int i) const {  // from 0 to size - 1; -1: the sample does not count
     double at = plus(start, times((double)cell, step));
-    if (kind == GRID) {
+    if (kind == GRID || kind == WARP) {
       if (at < -0.5 || at > size - 0.5) return -1;
     } else if (kind == SPREAD) {
       const double end = inside(plus(times(cell + 1.0, step), start));
@@ -60,13 +65,18 @@ struct Side {  // the samples of a region along one axis; a cell has `number` of
   __device__ void counted(int cell, double from, double to, int& first, int& last) const {
     first = 0;
     last = size > 0 ? (int)number : 0;
-    if (kind == GRID || kind == SPREAD || last == 0) return;
+    if (kind == GRID || kind == SPREAD || kind == WARP || last == 0) return;
     const double gap = step / number, base = start + cell * step;
     const double a = floor((from - base) / gap - 1.5), b = ceil((to - base) / gap + 1.5);
     first = (int)(a < 0 ? 0 : a > number ? number : a);
     last = (int)(b < 0 ? 0 : b > number ? number : b);
   }
   __device__ void cells_near(int at, int& first, int& last) const {  // that can have samples beside the pixel `at`
+    if (!(step > 0)) {  // all cells lie on one place
+      first = 0;
+      last = cells;
+      return;
+    }
     const double from = at == 0 ? -2.0 : at - 2.0, to = at == size - 1 ? size + 1.0 : at + 2.0;
     const double a = floor((from - start) / step) - 1, b = ceil((to - start) / step) + 1;
     first = (int)(a < 0 ? 0 : a > cells ? cells : a);
@@ -157,6 +167,44 @@ extern "C" __global__ void backward(const T* dy, const T* rois, T* dx, long long
     dx[k] = (T)sum;
   }
 }
+
+// one thread for each region, number of it and channel
+extern "C" __global__ void corners(const T* x, const T* dy, const T* rois, T* work, long long total, double scale,
+                                   double pad_ratio, long long kind, long long each, long long images,
+                                   long long channels, long long height, long long width, long long cells_h,
+                                   long long cells_w) {
+  LOOP(k, total) {
+    const long long c = k % channels, r = k / (channels * 5);
+    const int number = (int)(k / channels % 5);  // image, x1, y1, x2, y2
+    const T* roi = rois + r * 5;
+    const int image = image_of(roi, images);
+    double sum = 0;
+    if (image >= 0 && number > 0) {
+      SIDES;
+      const bool vertical = number % 2 == 0;
+      const Side &own = vertical ? rows : columns;
+      const T* map = x + (image * channels + c) * height * width;
+      for (int p = 0; p < cells_h; ++p) {
+        const double h = rows.place(p, 0);
+        if (h < 0) continue;
+        const int top = (int)h, below = top + 1 < height ? top + 1 : top;
+        for (int q = 0; q < cells_w; ++q) {
+          const double w = columns.place(q, 0);
+          const int cell = vertical ? p : q;
+          if (w < 0 || plus(own.start, times((double)cell, own.step)) < 0) continue;
+          const int left = (int)w, right = left + 1 < width ? left + 1 : left;
+          const double a = map[top * width + left], b = map[top * width + right], d = map[below * width + left],
+                       e = map[below * width + right], part = vertical ? w - left : h - top;
+          const double slope = vertical ? (1 - part) * (d - a) + part * (e - b) : (1 - part) * (b - a) + part * (e - d);
+          const double of_end = own.step > 0 ? cell / (double)own.cells : 0.0;
+          const double g = slope * (double)dy[((r * channels + c) * cells_h + p) * cells_w + q];
+          sum += number > 2 ? g * of_end : g * (1 - of_end);
+        }
+      }
+    }
+    work[k] = (T)(sum * scale);
+  }
+}
 """
 )
 
@@ -171,6 +219,12 @@ def roi_align_backward(dy: AnyArray, rois: AnyArray, dx: AnyArray, samples: Samp
     """Compute dx = for each input, the sum of dy times the weight that it has in each cell, region by region."""
     args = (dy, rois, dx, dx.size, dy.shape[0], *_numbers(samples), *dx.shape, *dy.shape[1:])
     launch(_SOURCE, "backward", dx.dtype, dx.size, *args)
+
+
+def roi_warp_corners(x: AnyArray, dy: AnyArray, rois: AnyArray, work: AnyArray, samples: Samples) -> None:
+    """Compute work (R, 5, C) = for each channel the sum over cells of dy times the slope of their samples."""
+    args = (x, dy, rois, work, work.size, *_numbers(samples), *x.shape, *dy.shape[2:])
+    launch(_SOURCE, "corners", work.dtype, work.size, *args)
 
 
 def _numbers(samples: Samples) -> tuple[float, float, int, int]:
