@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 02c2460bf9d9567deef95a0fc875ea53f4bae6c0c5408e1e485df5d1e5c2e8c5
+# sha256 of proto/caffe.proto: 63b2ef8257b2b279c6ea2e254ab745f1233ad499c6c5d2c7703385a27e0e1bb0
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -1747,14 +1747,16 @@ class ReLUParameter(_message.Message):
     def __init__(self, negative_slope: _Optional[float] = ..., engine: _Optional[_Union[ReLUParameter.Engine, str]] = ..., relu6: bool = ...) -> None: ...
 
 class ReshapeParameter(_message.Message):
-    __slots__ = ("shape", "axis", "num_axes")
+    __slots__ = ("shape", "axis", "num_axes", "pixelshuffler")
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     AXIS_FIELD_NUMBER: _ClassVar[int]
     NUM_AXES_FIELD_NUMBER: _ClassVar[int]
+    PIXELSHUFFLER_FIELD_NUMBER: _ClassVar[int]
     shape: BlobShape
     axis: int
     num_axes: int
-    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ..., axis: _Optional[int] = ..., num_axes: _Optional[int] = ...) -> None: ...
+    pixelshuffler: int
+    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ..., axis: _Optional[int] = ..., num_axes: _Optional[int] = ..., pixelshuffler: _Optional[int] = ...) -> None: ...
 
 class ScaleParameter(_message.Message):
     __slots__ = ("axis", "num_axes", "filler", "bias_term", "bias_filler")

@@ -2672,6 +2672,7 @@ class LayerTypes:
         shape: Fields | pb.BlobShape = ...,
         axis: Int = 0,
         num_axes: Int = -1,
+        pixelshuffler: Int = 1,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...proto.caffe_pb2 import LayerParameter, NetParameter
@@ -40,7 +41,10 @@ def place_crops(net: NetParameter) -> Upgraded:
 
     Raises: UpgradeError where a bottom does not lie over the other one pixel by pixel.
     """
-    of_fork = any(layer.type in _FORKS for layer in net.layer)
+    types = {*map(attrgetter("type"), net.layer)}
+    of_fork = not types.isdisjoint(_FORKS)
+    if not of_fork and AUTOMATIC not in types:
+        return unchanged(net)
     automatic = [
         k
         for k, layer in enumerate(net.layer)

@@ -44,6 +44,7 @@ _PRECISION = Ignored(NVIDIA, "numbers are stored and computed in float")
 _PLAIN_NVIDIA, _PLAIN_INTEL = Ignored(NVIDIA), Ignored(INTEL)
 _ORDER = Ignored(f"{NVIDIA}, {INTEL}", "records come in the database's order; shuffle where the database is made")
 _RANDOM = Ignored(NVIDIA, "random numbers follow the solver's random_seed")
+_WORKSPACE = Ignored("yjxiong's Caffe", "cuDNN's workspace has a limit of its own here")
 _SPREAD = Ignored(INTEL, "it spreads the work over nodes")
 
 _LAYER_IGNORED = {
@@ -61,6 +62,10 @@ _LAYER_IGNORED = {
 IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "NetParameter": {
         "version": Ignored("a field of no release of Caffe"),
+        "richness": _WORKSPACE,
+        "mem_param": Ignored(
+            "yjxiong's Caffe", "blobs that are not needed any more always lend their memory to others"
+        ),
         **dict.fromkeys(
             ("default_forward_type", "default_backward_type", "default_forward_math", "default_backward_math"),
             _PRECISION,
@@ -80,7 +85,7 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "SolverParameter": {
         **dict.fromkeys(("solver_data_type", "store_blobs_in_old_format"), _PRECISION),
         "per_parameter_reduce": _PLAIN_NVIDIA,
-        "richness": Ignored("yjxiong's Caffe", "cuDNN's workspace has a limit of its own here"),
+        "richness": _WORKSPACE,
         "engine": _PLAIN_INTEL,
     },
     "LayerParameter": _LAYER_IGNORED,
@@ -93,6 +98,7 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "DataParameter": {
         **dict.fromkeys(("threads", "parser_threads", "cache", "precache"), _PLAIN_NVIDIA),
         "shuffle": _ORDER,
+        "shuffle_pool_size": Ignored("Cysu's Caffe", _ORDER.note),
     },
     "ImageDataParameter": dict.fromkeys(("threads", "cache", "precache"), _PLAIN_NVIDIA),
     "TransformationParameter": {
@@ -161,7 +167,6 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "ConcatParameter": {
         "per_fla_fuse": _intel("Permute and Flatten inside Concat", "write these layers before it", "false")
     },
-    "ReshapeParameter": {"pixelshuffler": _intel("pixel shuffling", "use Reshape, Permute and Reshape", "1")},
     "PoolingParameter": {
         "torch_pooling": _nvidia("a field of that name", "write round_mode: FLOOR", "false"),
         "avg_include_pad": _intel("averages without padding", "write pad: 0, or delete it", "true"),
@@ -174,6 +179,10 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "dataset_share_per_node": _nvidia("a share of the list", "write a shorter list", "1"),
         "min_height": _augment(INTEL),
         "min_width": _augment(INTEL),
+    },
+    "ResizeParameter": {
+        "center_object": _augment("ducha-aiki's Caffe", "false"),
+        "max_angle": _augment("ducha-aiki's Caffe"),
     },
     "TransformationParameter": {
         "flow": _augment(INTEL, "false"),

@@ -1,8 +1,8 @@
 """Upgrade nets and solvers of every generation to the current one; pure functions, message to message.
 
 Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
-Intel's `bn_stats_batch_size`, offsets of crops, `solver_type`. Arguments are not changed; a message that needs no
-upgrade is returned itself.
+Intel's `bn_stats_batch_size`, crop_height, offsets of crops, `solver_type`. Arguments are not changed; a message that
+needs no upgrade is returned itself.
 Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
 See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
 """
@@ -10,11 +10,13 @@ See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of t
 from __future__ import annotations
 
 import copy
+from operator import attrgetter
 
 from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
 from .crops import AUTOMATIC, place_crops
 from .paddings import spread_paddings
+from .shuffles import spread_shuffles
 from .upgrade_v0 import upgrade_v0
 from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
@@ -78,6 +80,8 @@ _DATA_PARAM = {
     _V1.WINDOW_DATA: "window_data_param",
     _V1.VIDEO_DATA: "video_data_param",
 }
+_CROP_SIDES = attrgetter("transform_param.crop_height", "transform_param.crop_width")
+_PICTURES = ("Data", "ImageData", "MemoryData")
 _MOVED = ("scale", "mean_file", "crop_size", "mirror")
 # field of ParamSpec -> the V1 list for it
 _PARAM_SPEC = {"name": "param", "share_mode": "blob_share_mode", "lr_mult": "blobs_lr", "decay_mult": "weight_decay"}
@@ -102,7 +106,9 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         upgrade_input,
         freeze_batch_norm,
         spread_stats_batch_size,
+        move_crop_sides,
         spread_paddings,
+        spread_shuffles,
         place_crops,
     ):
         result = result.then(step)
@@ -214,6 +220,24 @@ def spread_stats_batch_size(net: NetParameter) -> Upgraded:
     for layer in new.layer:
         if layer.type == "BatchNorm":
             layer.batch_norm_param.stats_batch_size = net.bn_stats_batch_size
+    return Upgraded(new, tuple(range(len(new.layer))))
+
+
+def move_crop_sides(net: NetParameter) -> Upgraded:
+    """Turn crop_height and crop_width of layers that read pictures into crop_h and crop_w (Cysu's Caffe).
+
+    A side that is not given is crop_size.
+    """
+
+    if not any(map(any, map(_CROP_SIDES, net.layer))):
+        return unchanged(net)
+    new = copy.deepcopy(net)
+    for layer in new.layer:
+        p = layer.transform_param
+        if layer.type in _PICTURES and (p.crop_height or p.crop_width):
+            p.crop_h, p.crop_w = p.crop_height or p.crop_size, p.crop_width or p.crop_size
+            for field in ("crop_height", "crop_width", "crop_size"):
+                p.ClearField(field)
     return Upgraded(new, tuple(range(len(new.layer))))
 
 

@@ -58,6 +58,8 @@ class Upgraded:
         except UpgradeError as error:
             error.source = self._source(error.source)
             raise
+        if later.message is self.message and not later.notes:
+            return self
         notes = tuple(replace(note, source=self._source(note.source)) for note in later.notes)
         return Upgraded(later.message, tuple(map(self._source, later.origins)), self.notes + notes)
 
