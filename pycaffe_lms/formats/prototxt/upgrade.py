@@ -16,7 +16,7 @@ from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
 from .crops import AUTOMATIC, place_crops
 from .paddings import spread_paddings
-from .shuffles import spread_shuffles
+from .synopsys import spread_layers
 from .upgrade_v0 import upgrade_v0
 from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
@@ -108,7 +108,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         spread_stats_batch_size,
         move_crop_sides,
         spread_paddings,
-        spread_shuffles,
+        spread_layers,
         place_crops,
     ):
         result = result.then(step)

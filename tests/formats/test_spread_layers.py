@@ -1,4 +1,4 @@
-"""Pixel shuffling in Reshape, and other words of forks that upgrades turn into plain ones."""
+"""Layers of Synopsys' Caffe written as several, and other words of forks that upgrades turn into plain ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms import TEST, TRAIN, Net
-from pycaffe_lms.errors import PrototxtError
+from pycaffe_lms.errors import PrototxtError, ShapeError
 from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 
 SHUFFLE = """
@@ -40,6 +40,37 @@ def test_one_changes_nothing():
 def test_refused(fields):
     with pytest.raises(PrototxtError, match='line 3: layer "up".*has pixelshuffler'):
         parse_net(SHUFFLE.format(fields))
+
+
+def test_hard_swish():
+    text = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: [1, 2, 2, 3] } } }\n'
+    text += 'layer { name: "h" type: "HardSwish" bottom: "x" top: "h" }'
+    net = Net(parse_net(text).message, TEST, dtype="float64")
+    x = np.array([-5, -3, -1.5, 0, 0.5, 1, 2, 2.9, 3, 3.5, 7, -2.9]).reshape(1, 2, 2, 3)
+    net.blobs["x"].data[...] = x
+    net.forward()
+    np.testing.assert_allclose(net.blobs["h"].data, x * np.minimum(np.maximum(x + 3, 0), 6) / 6, rtol=1e-6, atol=1e-7)
+    net.close()
+
+
+MUL = """
+layer { name: "x" type: "Input" top: "x" top: "f" input_param { shape { dim: [2, 3, 4, 5] }
+  shape { dim: [2, 3, 1, 1] } } }
+layer { name: "m" type: "Mul" bottom: "x" bottom: "f" top: "m" }
+"""
+
+
+def test_a_factor_for_each_channel():
+    net, rng = Net(parse_net(MUL).message, TEST, dtype="float64"), np.random.default_rng(1)
+    x, f = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 1, 1))
+    net.blobs["x"].data[...], net.blobs["f"].data[...] = x, f
+    net.forward()
+    np.testing.assert_allclose(net.blobs["m"].data, x * f, rtol=1e-12)
+    net.close()
+    with pytest.raises(PrototxtError, match='line 4: layer "m".*has 1 bottoms'):
+        parse_net(MUL.replace('bottom: "f"', ""))
+    with pytest.raises(ShapeError, match="factors"):
+        Net(parse_net(MUL.replace("dim: [2, 3, 1, 1]", "dim: [2, 3, 4, 5]")).message, TEST)
 
 
 DATA = """name: "n"
