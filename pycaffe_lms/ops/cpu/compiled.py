@@ -1,4 +1,4 @@
-"""Compile CPU kernels: by Numba at their first call for a data type, then kept on disk.
+"""Compile CPU kernels: by Numba at their first call for a data type, then kept on disk where a folder can be written.
 
 Numba itself is imported at the first call of a kernel: that takes longer than half of the other imports together.
 
@@ -17,13 +17,15 @@ Rules for kernels:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
-from functools import cached_property, partial, update_wrapper
+from functools import cache, cached_property, partial, update_wrapper
 from typing import Any
 
 BLOCK = 2048  # elements that such loops work on at a time
 _lock = threading.RLock()
+_log = logging.getLogger(__name__)
 
 
 class Kernel:
@@ -54,7 +56,23 @@ class Kernel:
             return self.__dict__.setdefault("dispatcher", self._made(njit))
 
     def _made(self, njit: Any) -> Any:
-        return njit(nogil=True, cache=True, error_model="numpy", **self._options)(self._function)
+        make = partial(njit, nogil=True, error_model="numpy", **self._options)
+        try:
+            return make(cache=True)(self._function)
+        except RuntimeError as error:  # as Numba says that it may write nowhere
+            if "no locator available" not in str(error):
+                raise
+        _say_that_nothing_is_kept()
+        return make()(self._function)
+
+
+@cache
+def _say_that_nothing_is_kept() -> None:
+    """Warn, once."""
+    _log.warning(
+        "compiled CPU kernels cannot be kept: neither the package's folder nor the user's cache may be written; every "
+        "run compiles them again. fix: set NUMBA_CACHE_DIR to a folder that may"
+    )
 
 
 kernel = partial(Kernel)
