@@ -128,6 +128,12 @@ def test_the_recipe_requires_what_pyproject_requires():
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert recipe_list("host") == ["python", "pip", *map(conda, build)]
     text = RECIPE.read_text()
+    assert "\n  noarch: python" in text  # else it is a package of the newest Python alone
+    commands = [f"{name} = {function}" for name, function in PROJECT["scripts"].items()]
+    assert re.search(r"\n    entry_points:\n((?:      - .*\n)+)", text)[1].split("\n") == [
+        *(f"      - {command}" for command in commands),
+        "",
+    ]
     assert f'summary: "{PROJECT["description"]}"' in text and f"license: {PROJECT['license']}\n" in text
 
 
