@@ -273,19 +273,39 @@ def _place_within(
             continue
         own = [i, ties[i]] if i in ties else [i]
         settled.update(own)
-        for tried in spans[i]:
-            also = (tried[1].start, tried[1].end) if len(tried) > 1 else None
-            offset = placed.gap(tried[0].start, tried[0].end, tried[0].size, limit, also)
-            if offset is not None:
-                for k, life in zip(own, tried, strict=True):
-                    offsets[k], lives[k] = offset, life
-                    placed.add(offset, offset + life.size, life.start, life.end)
-                break
+        found = _first_place(placed, spans[i], limit)
+        if found is not None:
+            offset, tried = found
+            for k, life in zip(own, tried, strict=True):
+                offsets[k], lives[k] = offset, life
+                placed.add(offset, offset + life.size, life.start, life.end)
         else:
             unplaced += own
             if all_or_none:
                 break
     return lives, offsets, unplaced
+
+
+def _first_place(placed: Placed, spans: _Spans, limit: int) -> tuple[int, tuple[Lifetime, ...]] | None:
+    """Return the offset of the first of these spans that finds a place, and that span; None: not even the last does.
+
+    Each span contains the next ones, so the last is tried before those between."""
+
+    def place(tried: tuple[Lifetime, ...]) -> int | None:
+        also = (tried[1].start, tried[1].end) if len(tried) > 1 else None
+        return placed.gap(tried[0].start, tried[0].end, tried[0].size, limit, also)
+
+    wanted, *others = spans
+    offset = place(wanted)
+    if offset is not None:
+        return offset, wanted
+    least = place(others[-1]) if others else None
+    if least is None:
+        return None
+    for tried in others[:-1]:
+        if (offset := place(tried)) is not None:
+            return offset, tried
+    return least, others[-1]
 
 
 def _part(stretch: Stretch, share: float) -> Lifetime:

@@ -440,13 +440,15 @@ class EvictionPass:
         price = self.links.price(None if x.clean else x.seconds_out, x.seconds_in, x.made, now, until)
         if r is None or r not in self.costs.again or not self.rules.remats or wanted >= self.n or b in self.needed_soon:
             return price, _ON_HOST
+        if price <= 0 and self.rules.copies:
+            return price, _ON_HOST
         too_much = self._step_price(b, r) / area > most  # whatever else rematerialization costs
         if not self.rules.copies and b not in self.checkpoints:
             if too_much:
                 return (None, _GONE) if self._may_remat(b, r, wanted) else (price, _ON_HOST)
             again = self._remat_price(b, wanted)
             return (price, _ON_HOST) if again is None else (again, _GONE)
-        if too_much or (price <= 0 and self.rules.copies):
+        if too_much:
             return price, _ON_HOST
         again = self._remat_price(b, wanted)
         return (price, _ON_HOST) if again is None or again >= price else (again, _GONE)
