@@ -205,7 +205,7 @@ def _title(nets: Nets, args: argparse.Namespace) -> str:
 def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife, clusters: Sequence[Cluster]) -> int:
     """Print the page of one plan, and what else is asked for."""
     nets, steps = answers.nets, args.steps and not args.summary
-    answered = answers.page(steps=steps)
+    answered = answers.page(steps=steps, largest=bool(args.json))
     found, least = answered.outcome, answered.least
     numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
     numbers |= {name: value for name, value in found.items() if name not in ("error", "table")}
@@ -213,16 +213,14 @@ def _page(answers: Answers, args: argparse.Namespace, sign: SignOfLife, clusters
         numbers["least"], numbers["least_in_parts"] = least
     if answered.largest_without_lms is not None:
         numbers["largest_batch_without_lms"] = answered.largest_without_lms
-    largest = None
-    if nets.batch and (args.json or found["error"] is not None):
-        largest, _ = answers.largest(nets.batch)
-        numbers["largest_batch"] = largest
+    if answered.largest is not None:
+        numbers["largest_batch"] = answered.largest
     if clusters and found["error"] is None:
         numbers["ranks"] = answers.ranks(clusters)
     items = "" if nets.batch is None else f", batch {nets.batch}"
     title = f"{_title(nets, args)}: {found['layers']} layers{items}"
     sign.clear()
-    _print(plan_text.page(nets, title, args.workspace, answered, largest))
+    _print(plan_text.page(nets, title, args.workspace, answered))
     if "ranks" in numbers:
         _print(["", *plan_text.rank_lines(nets, clusters[-1], numbers["ranks"])])
     if found["table"]:

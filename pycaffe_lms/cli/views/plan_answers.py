@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any, NamedTuple
 
 from ... import errors
@@ -28,9 +27,13 @@ _LARGE = 150  # layers; only of such a net it pays to ask in two processes
 
 
 class Page(NamedTuple):
-    """Hold what the page shows: `outcome`, `least` (None: Large Model Support is off), `largest_without_lms`."""
+    """Hold what the page shows: answers by the names of the questions.
+
+    None: `least` with Large Model Support off, `largest` where it was not wanted.
+    """
 
     outcome: Numbers
+    largest: int | None
     least: tuple[Numbers, int | None] | None
     largest_without_lms: int | None
 
@@ -116,13 +119,23 @@ class Answers:
         asked = {"asked": "ranks", "clusters": [asdict(c) for c in clusters]}
         return list(self._cache.answer(question | asked, compute))
 
-    def page(self, *, steps: bool) -> Page:
-        """Return what the page shows, of a large net found by two processes side by side."""
+    def page(self, *, steps: bool, largest: bool) -> Page:
+        """Return what the page shows, of a large net found by two processes side by side.
+
+        steps: as of `outcome`. largest: find the largest batch also where the net's own fits.
+        """
+        nets = self.nets
         self._core(None)  # for both
-        works: list[Callable[[], Any]] = [partial(self.outcome, steps=steps), self.largest_without_lms]
-        works += [self.least] if self.nets.lms.enabled else []
-        outcome, without, *least = side_by_side(works) if self.layers >= _LARGE else [work() for work in works]
-        return Page(outcome, least[0] if least else None, without)
+
+        def outcome() -> tuple[Numbers, int | None]:
+            found = self.outcome(steps=steps)
+            wanted = largest or found["error"] is not None
+            return found, self.largest(nets.batch)[0] if nets.batch and wanted else None
+
+        works: list[Callable[[], Any]] = [outcome, self.largest_without_lms]
+        works += [self.least] if nets.lms.enabled else []
+        found, without, *least = side_by_side(works) if self.layers >= _LARGE else [work() for work in works]
+        return Page(found[0], found[1], least[0] if least else None, without)
 
     @property
     def layers(self) -> int:

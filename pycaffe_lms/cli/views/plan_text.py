@@ -29,22 +29,16 @@ Numbers = dict[str, Any]
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
-def page(
-    nets: Nets,
-    title: str,
-    workspace: str | None,
-    answered: Page,
-    largest: int | None,
-) -> list[str]:
-    """Return the page. largest: the largest batch that fits; None: it was not asked for."""
-    found, least, _ = answered
+def page(nets: Nets, title: str, workspace: str | None, answered: Page) -> list[str]:
+    """Return the page."""
+    found, least = answered.outcome, answered.least
     sections = [
         [*_wrapped(title), *machine_lines(nets, workspace)],
         [*_wrapped(verdict(nets, found)), *_comparison(nets, found)],
         [] if least is None else _least_lines(nets, found, *least),
         _time_lines(found),
         ["What limits it", *_points(_limits(nets, found, least))],
-        ["What to change", *_points(_changes(nets, answered, largest))],
+        ["What to change", *_points(_changes(nets, answered))],
         _wrapped(
             "Times are predictions. -steps prints every step, -report page.html draws them, -json FILE has all "
             "numbers; -sweep batch=A..B compares batches."
@@ -216,9 +210,9 @@ def _limits(nets: Nets, found: Numbers, least: tuple[Numbers, int | None] | None
             yield f"memory: {step} would need {needed} at once, if its inputs were not overwritten and made again"
 
 
-def _changes(nets: Nets, answered: Page, largest: int | None) -> Iterator[str]:
+def _changes(nets: Nets, answered: Page) -> Iterator[str]:
     """Yield what to change, with flags and numbers."""
-    found, least, without = answered
+    found, largest, least, without = answered
     core, lms, error = found["in_core"], nets.lms, found["error"]
     if core["fits"]:
         slower = not _unmanaged(found) and found["ms"] > (1 + LITTLE) * core["ms"]
