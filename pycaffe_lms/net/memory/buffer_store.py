@@ -127,7 +127,7 @@ class BufferStore:
     @property
     def unmanaged_call_scratch(self) -> set[int]:
         """Return the ids of call scratch that uses the shared workspace."""
-        return {b for b in self.call_scratch & self._used if b not in self.managed_ids}
+        return set((self.call_scratch & self._used) - self.managed_ids)
 
     def managed(self) -> dict[int, Buffer]:
         """Return the buffers whose device memory plans control, by id."""

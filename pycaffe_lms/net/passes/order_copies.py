@@ -21,7 +21,7 @@ def differs(graph: Graph, node: Node, v: int, bottom: int | None = None) -> bool
 
     bottom: which it is; None: it is a top. Tops of losses are always of the net's type."""
     value, own = graph.values[v], node.layer.declares
-    if matters(value.shape) and value.channels_last != node.channels_last:
+    if value.channels_last != node.channels_last and matters(value.shape):
         return True
     if bottom is None and own.is_loss:
         return False
@@ -76,7 +76,7 @@ class Copies:
         for kind, ids in (("bottom", node.bottoms), ("top", node.tops)):
             for k, v in enumerate(ids):
                 value = graph.values[v]
-                if matters(value.shape) and value.channels_last != node.channels_last:
+                if value.channels_last != node.channels_last and matters(value.shape):
                     self._sizes[kind, k] = value.shape[0], value.shape[1], count(value.shape, 2)
 
     def __bool__(self) -> bool:

@@ -28,14 +28,15 @@ class BufferTable:
 
     def add(self, name: str, nbytes: int, *, call_scratch: bool = False) -> int:
         """Add a buffer and return its id; a name already in use gets a number."""
-        wanted, (stem, dot, kind) = name, name.rpartition(".")
+        wanted, b = name, len(self.buffers)
         while name in self._names:  # layers with the same name, unnamed tops
+            stem, dot, kind = wanted.rpartition(".")
             self._numbers[wanted] = k = self._numbers.get(wanted, 1) + 1
             name = f"{stem}({k}){dot}{kind}"
         self._names.add(name)
-        self.buffers.append(Buffer(len(self.buffers), name, max(align(nbytes), align(1)), call_scratch))
+        self.buffers.append(Buffer(b, name, align(max(nbytes, 1)), call_scratch))
         self.used_bytes.append(nbytes)
-        return len(self.buffers) - 1
+        return b
 
 
 def assign(graph: Graph, itemsize: int) -> BufferTable:
