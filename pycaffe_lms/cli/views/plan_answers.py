@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from ... import errors
@@ -15,11 +16,12 @@ from ...lms.cost.network import Cluster, Prediction, predict
 from ...lms.plan.statistics import plan_statistics
 from ...lms.report.text import step_table
 from ...log import only_warnings
-from ...net.memory.forecast import InCore, Least, in_core
+from ...net.memory.forecast import InCore, Least
 from ...net.memory.micro_batch_choice import describe
+from ...net.net import Net
 from ...net.program.split_backward import split_backward_count
 from .answer_cache import AnswerCache
-from .plan_nets import Nets, Outcome
+from .plan_nets import Nets, Outcome, Tail
 from .side_by_side import side_by_side
 
 Numbers = dict[str, Any]
@@ -50,16 +52,22 @@ class Answers:
     def __init__(self, nets: Nets, cache: AnswerCache, *, outcome_wanted: bool = False):
         self.nets, self._cache, self._wanted = nets, AnswerCache("off") if nets.python else cache, outcome_wanted
         self.found: Outcome | None = None  # of the last `outcome` that was computed
-        self._cores: dict[int | None, tuple[Numbers, InCore]] = {}
+        self._questions: dict[int | None, Numbers] = {}
+        self._built: dict[int | None, tuple[Net, Tail]] = {}  # for `_planned`
+        self._cores: dict[int | None, InCore] = {}
 
     # -- questions ---------------------------------------------------------------------------------------------------
     def outcome(self, batch: int | None = None, *, steps: bool = False) -> Numbers:
         """Return what planning finds for a batch size (None: the net's own). steps: with the lines of `step_table`."""
-        question, core = self._core(batch)
+        return self._with_core(self._planned(batch, steps), self._core(batch))
+
+    def _planned(self, batch: int | None, steps: bool) -> Numbers:
+        """Return what `outcome` does, but for what `_with_core` adds."""
+        question = self._question(batch)
 
         def compute() -> Numbers:
             with only_warnings():
-                self.found = found = self.nets.outcome(batch, core)
+                self.found = found = self.nets.planned(batch, self._built.pop(batch, None))
             table = [] if found.plan is None or not steps else list(step_table(found.plan, found.times, found.steps))
             return numbers(found) | {"error": _described(found.refused), "table": table}
 
@@ -67,9 +75,19 @@ class Answers:
             return compute()
         return dict(self._cache.answer(question | {"asked": "outcome", "table": steps}, compute))
 
+    def _with_core(self, found: Numbers, core: InCore) -> Numbers:
+        """Return the numbers of an outcome with those of its needs without Large Model Support."""
+        if self.found is not None and self.found.batch == found["batch"]:
+            self.found = self.nets.with_core(self.found, core)
+        ms, batch = 1e3 * core.seconds, found["batch"]
+        found = found | {"in_core": {"bytes": core.nbytes, "ms": ms, "fits": self.nets.fits(core)}}
+        if found["fits"] and found["ms"] is None:
+            found |= {"ms": ms, "images_per_s": batch / core.seconds if batch and core.seconds else None}
+        return found
+
     def least(self) -> tuple[Numbers, int | None]:
         """Return the least budget with layers whole, as `least_numbers`, and one with layers in parts, if they help."""
-        question, core = self._core(None)
+        question, core = self._question(None), self._core(None)
 
         def compute() -> list[Any]:
             with only_warnings():
@@ -81,7 +99,7 @@ class Answers:
 
     def largest(self, start: int) -> tuple[int, str]:
         """Return the largest batch that fits, and why a larger one does not."""
-        question, _ = self._core(None)
+        question = self._question(None)
 
         def compute() -> list[Any]:
             with only_warnings():
@@ -95,7 +113,7 @@ class Answers:
 
         None: the net has no batch, or its own fits.
         """
-        question, core = self._core(None)
+        question, core = self._question(None), self._core(None)
         if not self.nets.batch or self.nets.fits(core):
             return None
 
@@ -107,7 +125,7 @@ class Answers:
 
     def ranks(self, clusters: Sequence[Cluster]) -> list[Numbers]:
         """Return a prediction of a data-parallel training for each cluster, as `rank_numbers`."""
-        question, _ = self._core(None)
+        question = self._question(None)
 
         def compute() -> list[Numbers]:
             alone = 1e-3 * self.outcome()["ms"]
@@ -125,62 +143,63 @@ class Answers:
         steps: as of `outcome`. largest: find the largest batch also where the net's own fits.
         """
         nets = self.nets
-        self._core(None)  # for both
+        layers = self._question(None)["layers"]  # for both processes
 
-        def outcome() -> tuple[Numbers, int | None]:
-            found = self.outcome(steps=steps)
+        def planned() -> tuple[Numbers, int | None]:
+            found = self._planned(None, steps)
             wanted = largest or found["error"] is not None
             return found, self.largest(nets.batch)[0] if nets.batch and wanted else None
 
-        works: list[Callable[[], Any]] = [outcome, self.largest_without_lms]
+        works: list[Callable[[], Any]] = [planned, self.largest_without_lms]
         works += [self.least] if nets.lms.enabled else []
-        found, without, *least = side_by_side(works) if self.layers >= _LARGE else [work() for work in works]
-        return Page(found[0], found[1], least[0] if least else None, without)
-
-    @property
-    def layers(self) -> int:
-        """Return the number of the net's layers."""
-        return int(self._core(None)[0]["layers"])
+        works.append(partial(self._core, None))  # last, so that the other process begins with it: it needs it
+        found, without, *least, core = side_by_side(works) if layers >= _LARGE else [work() for work in works]
+        self._cores[None] = core
+        return Page(self._with_core(found[0], core), found[1], least[0] if least else None, without)
 
     # -- what they depend on -----------------------------------------------------------------------------------------
-    def _core(self, batch: int | None) -> tuple[Numbers, InCore]:
-        """Return what all questions about a batch size have in common, and the needs without Large Model Support."""
-        if batch in self._cores:
-            return self._cores[batch]
-        nets = self.nets
-        net, tail = nets.without_lms(batch)
-        question = {
-            "net": nets.message.SerializeToString(deterministic=True).hex(),
-            "file": nets.parsed.filename,
-            "lines": [nets.parsed.lines.layer(k) for k in range(len(nets.message.layer))],
-            "shapes": [list(value.shape) for value in net.graph.values],
-            "layers": len(net.graph.nodes),
-            "batch": batch,
-            "settings": nets.described(),
-        }
+    def _question(self, batch: int | None) -> Numbers:
+        """Return what all questions about a batch size have in common."""
+        if batch not in self._questions:
+            nets = self.nets
+            net, _ = self._built[batch] = nets.build(nets.lms, batch)
+            self._questions[batch] = {
+                "net": nets.message.SerializeToString(deterministic=True).hex(),
+                "file": nets.parsed.filename,
+                "lines": [nets.parsed.lines.layer(k) for k in range(len(nets.message.layer))],
+                "shapes": [list(value.shape) for value in net.graph.values],
+                "layers": len(net.graph.nodes),
+                "batch": batch,
+                "settings": nets.described(),
+            }
+        return self._questions[batch]
 
-        def compute() -> list[float]:
-            with only_warnings():
-                found = in_core(net.memory.planner, net.program_of(tail), net.plan_only(tail))
-            return [found.nbytes, found.seconds]
+    def _core(self, batch: int | None) -> InCore:
+        """Return what a batch size needs without Large Model Support."""
+        if batch not in self._cores:
 
-        nbytes, seconds = self._cache.answer(question | {"asked": "in_core"}, compute)
-        self._cores[batch] = question, InCore(nbytes, seconds)
+            def compute() -> list[float]:
+                with only_warnings():
+                    found = self.nets.in_core(batch)
+                return [found.nbytes, found.seconds]
+
+            nbytes, seconds = self._cache.answer(self._question(batch) | {"asked": "in_core"}, compute)
+            self._cores[batch] = InCore(nbytes, seconds)
         return self._cores[batch]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 def numbers(found: Outcome) -> Numbers:
-    """Return an outcome for JSON: bytes, milliseconds."""
+    """Return an outcome of `Nets.planned` for JSON: bytes, milliseconds. ms: None where nothing is managed."""
     plan, graph = found.plan, found.net.graph
     result: Numbers = {
         "batch": found.batch,
         "fits": found.refused is None,
         "refused": None if found.refused is None else str(found.refused),
-        "in_core": {"bytes": found.core.nbytes, "ms": 1e3 * found.core.seconds, "fits": found.core_fits},
+        "in_core": None,
         "device_bytes": found.device,
         "host_bytes": found.host,
-        "ms": 1e3 * found.seconds,
+        "ms": 1e3 * found.seconds if found.managed or found.refused is not None else None,
         "images_per_s": found.rate,
         "stall_ms": 1e3 * found.stall,
         "layers": len(graph.nodes),

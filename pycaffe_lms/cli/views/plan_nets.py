@@ -57,17 +57,16 @@ class Outcome:
     """Tell what planning found for one net with one setting.
 
     Attributes:
-        core: needs without LMS; core_fits: they are within the memory.
         plan: None also if nothing is managed.
         device, host: bytes.
         seconds, stall: predicted seconds of one run, and those of them in which layers wait for copies.
+        core: needs without LMS; core_fits: they are within the memory. Both are of `Nets.with_core`, as are the seconds
+            of a run that manages nothing.
         times, steps: predictions for the plan's operations and steps.
         refused: why it does not fit; then the plan and what follows from it are None or zero.
     """
 
     batch: int | None
-    core: InCore
-    core_fits: bool
     net: Net
     plan: Plan | None = None
     device: int = 0
@@ -77,6 +76,13 @@ class Outcome:
     times: PlanTimes | None = None
     steps: Sequence[float] = ()
     refused: CaffeError | None = None
+    core: InCore = InCore(0, 0.0)
+    core_fits: bool = False
+
+    @property
+    def managed(self) -> bool:
+        """Return whether Large Model Support manages buffers."""
+        return self.plan is not None and self.net.runtime.active
 
     @property
     def rate(self) -> float | None:
@@ -233,20 +239,27 @@ class Nets:
 
         core: `in_core` of that batch, if it is known.
         """
-        core = core or self.in_core(batch)
-        net, tail = self.build(self.lms, batch)
-        found = Outcome(batch or self.batch, core, self.fits(core), net)
+        return self.with_core(self.planned(batch), core or self.in_core(batch))
+
+    def with_core(self, found: Outcome, core: InCore) -> Outcome:
+        """Return an outcome of `planned` with what the net needs without Large Model Support."""
+        alike = found.refused is None and not found.managed  # it runs as it does without
+        return replace(found, core=core, core_fits=self.fits(core), seconds=core.seconds if alike else found.seconds)
+
+    def planned(self, batch: int | None = None, built: tuple[Net, Tail] | None = None) -> Outcome:
+        """Return what `outcome` does, but for what `with_core` adds. built: `build(self.lms, batch)`, if known."""
+        net, tail = built or self.build(self.lms, batch)
+        found = Outcome(batch or self.batch, net)
         try:
             plan = net.plan_only(tail)
         except OutOfDeviceMemory as error:
             return replace(found, refused=error)
-        found = replace(found, device=device_bytes(net.runtime, plan))
-        if plan is None or not net.runtime.active:
-            return replace(found, seconds=core.seconds)
+        found = replace(found, device=device_bytes(net.runtime, plan), plan=plan)
+        if plan is None or not found.managed:
+            return replace(found, plan=None)
         times, steps = predicted(net, plan), step_seconds(plan, net.memory.planner.requests[plan.program.name].costs)
         return replace(
             found,
-            plan=plan,
             host=plan.host_bytes,
             seconds=times.seconds,
             stall=times.stall,
