@@ -216,7 +216,7 @@ def test_targets_of_eight_numbers(case):
     assert p.bbox_thr_lw == 0 or 0 < learnt.sum() < len(good)
 
 
-def test_without_regions_one_is_drawn():
+def test_without_regions_one_is_drawn_where_the_size_of_pictures_is_given():
     text = TARGETS[1].text.replace(
         "cls_num: 3", "cls_num: 3 bg_thr_lw: 0.5 img_width: 90 img_height: 80 num_img_per_batch: 1"
     )
@@ -228,8 +228,8 @@ def test_without_regions_one_is_drawn():
     bench = LayerBench(
         "ProposalTarget", TARGETS[1].text.replace("0.6 bg", "0.6 bg_thr_lw: 0.5 bg"), ((1, 5), (1, 8)), 6
     )
-    with pytest.raises(LayerParamError, match="img_width or img_height is 32 or less"):
-        bench.forward([np.array([[0, 1, 1, 5, 5.0]]), np.array([[0, 20, 20, 60, 60, 1, 0, 0.0]])])
+    kept, *_ = bench.forward([np.array([[0, 1, 1, 5, 5.0]]), np.array([[0, 20, 20, 60, 60, 1, 0, 0.0]])])
+    assert kept.shape == (0, 5, 1, 1)
 
 
 def test_overlaps_without_classes():

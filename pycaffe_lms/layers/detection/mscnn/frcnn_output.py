@@ -87,7 +87,7 @@ class FrcnnOutputLayer(CountedRowsLayer):
 
     def _moved(self, moves: HostArray, regions: HostArray, size: HostArray) -> HostArray:
         """Return boxes (R, K, 4) of moves (R, 4 K), cut to a picture of this width and height."""
-        moves = moves.reshape(len(moves), -1, 4) * self.std + self.mean
+        moves = moves.reshape(len(moves), moves.shape[1] // 4, 4) * self.std + self.mean
         sides = (regions[:, 2:] - regions[:, :2] + 1)[:, None]
         centre = moves[..., :2] * sides + ((regions[:, :2] + regions[:, 2:]) / 2)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):

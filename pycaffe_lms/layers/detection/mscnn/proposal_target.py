@@ -33,8 +33,9 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
     objects; more are drawn. The others are background, drawn where there are too many; where there are too few, the
     first regions that are neither follow, with pickup_discard, then drawn boxes of at least 32 x 32 in img_width x
     img_height that overlap no object by fg_thr; where objects have 8 numbers such a box is drawn only where there is no
-    row else. With batch_size -1 all regions that are one or the other remain. Then, and where objects have 8 numbers,
-    the number of rows is known after forward only; where it changes, the net takes memory anew.
+    row else, and not without img_width and img_height: then there is none. With batch_size -1 all regions that are one
+    or the other remain. Then, and where objects have 8 numbers, the number of rows is known after forward only; where
+    it changes, the net takes memory anew.
     Tops, of S rows: 0: the regions (S, 5, 1, 1). 1: classes (S, 1, 1, 1). 2: how the region is to be moved to its
     object, (S, 4 K, 1, 1), K = cls_num, in the four columns of its class, else 0: x, y in sizes of the region,
     logarithms of the ratios of width and height; 3 and 4: 1 there, weights for SmoothL1Loss, if the region overlaps its
@@ -67,7 +68,8 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
             raise self.error(f"batch_size is {p.batch_size}", fix="give 1 or more, or -1 for all")
         if p.fg_thr < p.bg_thr_hg:
             raise self.error(f"fg_thr {p.fg_thr:g} is below bg_thr_hg {p.bg_thr_hg:g}", fix="raise fg_thr")
-        if p.batch_size > 0 and min(p.img_width, p.img_height) <= _SMALLEST:
+        self.can_draw = min(p.img_width, p.img_height) > _SMALLEST
+        if p.batch_size > 0 and not self.can_draw:
             raise self.error("img_width or img_height is 32 or less", fix="give the size of the pictures")
         self.aware = self.param.bbox_reg_param.cls_aware
         self.columns = 4 * p.cls_num if self.aware else 8
@@ -96,7 +98,7 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
             regions = np.concatenate([regions, objects[:, :5]])
         best, overlap = self._matched(regions, objects)
         chosen, labels = self._choose(overlap, best, objects, rng)
-        wanted = 1 if self.cascade else self.options.batch_size
+        wanted = int(self.can_draw) if self.cascade else self.options.batch_size
         missing = max(0, wanted - len(chosen))
         drawn = self._drawn(missing, objects, rng)
         # a drawn box is background; it has no object, and no target
@@ -163,8 +165,6 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
     def _drawn(self, number: int, objects: HostArray, rng: np.random.Generator) -> HostArray:
         """Return so many drawn boxes, (number, 5), that overlap no object of their picture by fg_thr."""
         p, found = self.options, np.zeros((number, 5), objects.dtype)
-        if number and min(p.img_width, p.img_height) <= _SMALLEST:
-            raise self.error("img_width or img_height is 32 or less", fix="give the size of the pictures")
         n = tries = 0
         while n < number:
             image = int(rng.integers(max(1, p.num_img_per_batch)))
