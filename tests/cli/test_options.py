@@ -57,8 +57,8 @@ def test_a_flag_is_what_its_field_says(settings):
 def test_every_field_is_a_keyword_with_a_line_of_help():
     assert list(inspect.signature(caffe.LMS).parameters) == list(options_of(LMSConfig))
     for name, described in options_of(LMSConfig).items():
-        lines = [line for line in inspect.getdoc(caffe.LMS).splitlines() if line.startswith(f"{name}: ")]
-        assert len(lines) == 1 and lines[0].endswith(described.help)
+        lines = [line for line in inspect.getdoc(caffe.LMS).splitlines() if line.startswith(f"    {name}: ")]
+        assert len(lines) == 1 and lines[0].endswith(f"). {described.help[:1].upper()}{described.help[1:]}")
 
 
 def test_flags_and_keywords_give_the_same_settings():
