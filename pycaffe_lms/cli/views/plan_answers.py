@@ -152,7 +152,7 @@ class Answers:
 
         works: list[Callable[[], Any]] = [planned, self.largest_without_lms]
         works += [self.least] if nets.lms.enabled else []
-        works.append(partial(self._core, None))  # last, so that the other process begins with it: it needs it
+        works.append(partial(self._core, None))  # last: the other process begins with it, since its answers need it
         found, without, *least, core = side_by_side(works) if layers >= _LARGE else [work() for work in works]
         self._cores[None] = core
         return Page(self._with_core(found[0], core), found[1], least[0] if least else None, without)

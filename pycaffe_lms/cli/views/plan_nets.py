@@ -60,10 +60,10 @@ class Outcome:
         plan: None also if nothing is managed.
         device, host: bytes.
         seconds, stall: predicted seconds of one run, and those of them in which layers wait for copies.
-        core: needs without LMS; core_fits: they are within the memory. Both are of `Nets.with_core`, as are the seconds
-            of a run that manages nothing.
         times, steps: predictions for the plan's operations and steps.
         refused: why it does not fit; then the plan and what follows from it are None or zero.
+        core: needs without LMS; core_fits: they are within the memory. Both are of `Nets.with_core`, as are the seconds
+            of a run that manages nothing.
     """
 
     batch: int | None
