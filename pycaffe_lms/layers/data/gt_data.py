@@ -69,6 +69,7 @@ class _TruthLayer(DataLayer):
 
     @property
     def _shows_objects(self) -> bool:
+        """Return whether the last top is the rows of objects."""
         raise NotImplementedError
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:

@@ -1,7 +1,7 @@
 """Make batches of pictures with their objects for the DetectionData and EvalData layers.
 
 Covers: their sizes, which follow the pictures, and the order of pictures by their shape.
-See also: labels.py, cuts.py.
+See also: reader.py, labels.py, cuts.py.
 Source: zhaoweicai/cascade-rcnn, detection_data_layer.cpp, eval_data_layer.cpp (behaviour).
 """
 
@@ -14,13 +14,13 @@ import numpy as np
 
 from ....proto.caffe_pb2 import DetectionDataParameter, EvalDataParameter, TransformationParameter
 from ...transform.augment import distort
-from ...transform.picture import decode_picture, read_picture, require_opencv, to_pixels
 from ...transform.transformer import batch_rng, item_rng
 from ...transform.workers import each
 from ..image_list import ListOrder
 from .cuts import flipped, placed, stretched, to_whole, zoomed
 from .labels import BoxField, LabelRule, positions, write_labels
 from .lists import IGNORE, LABEL, GtList
+from .reader import TruthReader
 
 MARKS = 3  # class, ignored, difficult
 _PURPOSE, _ORDER = 14, 1 << 34
@@ -29,51 +29,7 @@ _GRID = 32  # sizes are multiples of it
 Batch = tuple[np.ndarray, list[np.ndarray], np.ndarray]
 
 
-class _Pictures:
-    """Read pictures of a list and give them transform_param's mean_value and scale."""
-
-    first = 0
-
-    def __init__(
-        self,
-        pictures: GtList,
-        batch_size: int,
-        transform: TransformationParameter,
-        *,
-        dtype: np.dtype[Any],
-        rank: int,
-        seed: int,
-    ):
-        require_opencv()
-        self._pictures, self._batch_size, self._transform = pictures, batch_size, transform
-        self._mean = np.array(list(transform.mean_value) or [0], np.float64).reshape(-1, 1, 1)
-        self._dtype, self._seed, self._stream, self.stride = dtype, seed, rank, batch_size
-
-    @property
-    def records(self) -> int:
-        """Return how many pictures there are."""
-        return len(self._pictures)
-
-    def close(self) -> None:
-        """Do nothing: no file is open between pictures."""
-
-    def _read(self, index: int) -> np.ndarray:
-        """Return a picture, (H, W, 3)."""
-        where = self._pictures.place(index)
-        data = read_picture(self._pictures.paths[index], where=where, fix="correct the path, or root_folder")
-        return to_pixels(decode_picture(data, where=where, force_color=True))
-
-    def _values(self, image: np.ndarray) -> np.ndarray:
-        """Return what the net sees of a picture (3, H, W)."""
-        return np.asarray((image - self._mean) * self._transform.scale)
-
-    def _rows(self, objects: Sequence[np.ndarray]) -> np.ndarray:
-        """Return rows of (picture, x1, y1, x2, y2, class, ignored, difficult), (G, 8), of objects (n, 7) of each."""
-        rows = [np.column_stack([np.full(len(o), i), o[:, MARKS:], o[:, :MARKS]]) for i, o in enumerate(objects)]
-        return np.concatenate([np.zeros((0, 8)), *rows]).astype(self._dtype)
-
-
-class DetectionBatches(_Pictures):
+class DetectionBatches(TruthReader):
     """Make batch b of a GtList with MARKS, for any b: (data (B, 3, H, W), labels of each detector (B, 6, h, w), objects
     (G, 8)). Sizes follow the first picture of the batch, unless p gives them.
 
@@ -92,8 +48,10 @@ class DetectionBatches(_Pictures):
         rank: int,
         seed: int,
     ):
-        super().__init__(pictures, p.batch_size, transform, dtype=dtype, rank=rank, seed=seed)
-        self._p = p
+        super().__init__(
+            pictures, p.batch_size, transform.mean_value, transform.scale, dtype=dtype, rank=rank, seed=seed
+        )
+        self._p, self._mirror = p, transform.mirror
         self._fields = [BoxField(*field) for field in zip(p.field_w, p.field_h, p.stride, strict=True)]
         self._rule = LabelRule(
             p.fg_threshold,
@@ -125,7 +83,7 @@ class DetectionBatches(_Pictures):
             part, (top, left), objects, regions = self._cut(indices[i], own, size, ratio, item_rng(rng, i, _PURPOSE))
             height, width = part.shape[1:]
             data[i, :, top : top + height, left : left + width] = self._values(part)
-            self._ignore(objects, size)
+            self._ignore(objects, size, (p.min_gt_width, p.min_gt_height))
             truth = objects[:, LABEL], objects[:, IGNORE] != 0, objects[:, MARKS:]
             window = (top, left, height, width)
             write_labels(self._fields, self._rule, truth, regions, window, [label[i] for label in labels])
@@ -168,7 +126,7 @@ class DetectionBatches(_Pictures):
         boxes = [objects[:, MARKS:].copy(), self._pictures.regions[index].copy()]
         if self._p.HasField("distort_param"):
             image = distort(image, self._p.distort_param, rng)
-        if self._transform.mirror and rng.integers(2):
+        if self._mirror and rng.integers(2):
             image, boxes = flipped(image, boxes)
         image, boxes = stretched(image, self._resized(image.shape[:2], ratio), boxes)
         if len(boxes[0]):
@@ -204,22 +162,15 @@ class DetectionBatches(_Pictures):
             factor *= [change, 1 / change]
         return factor
 
-    def _ignore(self, objects: np.ndarray, size: tuple[int, int]) -> None:
-        """Mark objects whose centres lie outside, or which are too small."""
-        boxes = objects[:, MARKS:]
-        centres, sides = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2] + 1
-        outside = (centres < 0) | (centres >= size[::-1])
-        objects[(outside | (sides < (self._p.min_gt_width, self._p.min_gt_height))).any(axis=1), IGNORE] = 1
 
-
-class EvalBatches(_Pictures):
+class EvalBatches(TruthReader):
     """Make batch b of a GtList with MARKS, in its order: (data (B, 3, H, W), [sizes (B, 2)], objects (G, 8)).
 
     sizes: height and width of each picture as the net sees it.
     """
 
     def __init__(self, pictures: GtList, p: EvalDataParameter, transform: TransformationParameter, **reader: Any):
-        super().__init__(pictures, p.batch_size, transform, **reader)
+        super().__init__(pictures, p.batch_size, transform.mean_value, transform.scale, **reader)
         self._p = p
 
     def produce(self, batch: int) -> Batch:

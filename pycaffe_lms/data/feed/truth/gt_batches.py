@@ -1,7 +1,7 @@
 """Make batches of pictures with labels for detectors of boxes of several sizes, for the ImageGtData layer.
 
 Covers: how a picture is scaled and cropped around one of its objects, and its labels.
-See also: image_list.py, the order of pictures.
+See also: reader.py; image_list.py, the order of pictures.
 Source: zhaoweicai/mscnn, src/caffe/layers/image_gt_data_layer.cpp (behaviour).
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...transform.picture import decode_picture, read_picture, require_opencv, to_pixels
 from ...transform.transformer import batch_rng, item_rng
 from ...transform.workers import each
 from ..image_list import ListOrder
 from .cuts import flipped, placed, stretched, to_whole, zoomed
 from .labels import BoxField, LabelRule, positions, write_labels
 from .lists import IGNORE, LABEL, GtList
+from .reader import TruthReader
 
 NO_OBJECT = (0, 1, 1, 2, 2, 1, 1)  # the row of a batch without any; it is to be ignored
 _PURPOSE = 13
@@ -42,7 +42,7 @@ class Cut:
     least: tuple[float, float]
 
 
-class GtBatches:
+class GtBatches(TruthReader):
     """Make batch b of a GtList, for any b: (data (B, 3, H, W), labels of each detector (B, 6, h, w), objects (G, 7)).
 
     A label is (class, x, y, width, height, overlap) of the position's object; class 0 where there is none. Where the
@@ -51,12 +51,8 @@ class GtBatches:
 
     Args:
         threshold: a box belongs to the object that it overlaps most if by more than this.
-        mean: values that are subtracted: none, one, or one for each colour; then values are multiplied by `scale`.
-        order: which picture is number k.
-    Raises: DataError for a picture that cannot be read.
+        shuffle: each epoch has an order of its own.
     """
-
-    first = 0
 
     def __init__(
         self,
@@ -73,17 +69,9 @@ class GtBatches:
         rank: int,
         seed: int,
     ):
-        require_opencv()
-        self._pictures, self._batch_size, self._cut = pictures, batch_size, cut
-        self._detectors, self._rule, self._scale = tuple(detectors), LabelRule(threshold), scale
-        self._mean = np.array(list(mean) or [0], np.float64).reshape(-1, 1, 1)
-        self._dtype, self._seed, self._stream, self.stride = dtype, seed, rank, batch_size
+        super().__init__(pictures, batch_size, mean, scale, dtype=dtype, rank=rank, seed=seed)
+        self._cut, self._detectors, self._rule = cut, tuple(detectors), LabelRule(threshold)
         self._index = ListOrder(len(pictures), shuffle=shuffle, rand_skip=0, seed=seed, stream=rank).index
-
-    @property
-    def records(self) -> int:
-        """Return how many pictures there are."""
-        return len(self._pictures)
 
     @property
     def label_shapes(self) -> list[tuple[int, ...]]:
@@ -94,33 +82,28 @@ class GtBatches:
         rng = batch_rng(self._seed, batch, self._stream)
         data = np.zeros((self._batch_size, 3, *self._cut.size), self._dtype)
         labels = [np.zeros(shape, self._dtype) for shape in self.label_shapes]
-        rows: dict[int, np.ndarray] = {}
+        found: dict[int, np.ndarray] = {}
 
         def work(i: int) -> None:
             index = self._index(self.first + batch * self._batch_size + i)
             image, (top, left), objects, regions = self._cut_out(index, item_rng(rng, i, _PURPOSE))
             height, width = image.shape[1:]
-            data[i, :, top : top + height, left : left + width] = (image - self._mean) * self._scale
-            self._ignore(objects)
+            data[i, :, top : top + height, left : left + width] = self._values(image)
+            self._ignore(objects, self._cut.size, self._cut.least)
             window = (top, left, height, width)
             truth = objects[:, LABEL], objects[:, IGNORE] != 0, objects[:, 2:]
             write_labels(self._detectors, self._rule, truth, regions, window, [label[i] for label in labels])
-            rows[i] = np.column_stack([np.full(len(objects), i), objects[:, 2:], objects[:, :2]])
+            found[i] = objects
 
         each(work, self._batch_size)
-        found = np.concatenate([rows[i] for i in range(self._batch_size)])
-        return data, labels, found.astype(self._dtype) if len(found) else np.array([NO_OBJECT], self._dtype)
-
-    def close(self) -> None:
-        """Do nothing: no file is open between pictures."""
+        rows = self._rows([found[i] for i in range(self._batch_size)])
+        return data, labels, rows if len(rows) else np.array([NO_OBJECT], self._dtype)
 
     def _cut_out(
         self, index: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, tuple[int, int], np.ndarray, np.ndarray]:
         """Return a part of a picture (3, h, w), where its corner is in the result, and the boxes there."""
-        cut, where = self._cut, self._pictures.place(index)
-        data = read_picture(self._pictures.paths[index], where=where, fix="correct the path, or root_folder")
-        image = to_pixels(decode_picture(data, where=where, force_color=True))
+        cut, image = self._cut, self._read(index)
         boxes = [self._pictures.objects[index][:, 2:].copy(), self._pictures.regions[index].copy()]
         marks = self._pictures.objects[index][:, :2].copy()
         if cut.mirror and rng.integers(2):
@@ -162,9 +145,3 @@ class GtBatches:
             if least * 0.8 <= sides[axis] * factor[axis] * change <= largest * 1.2:
                 factor[axis] *= change
         return centre, factor
-
-    def _ignore(self, objects: np.ndarray) -> None:
-        """Mark objects whose centres lie outside, or which are too small."""
-        centres, sides = (objects[:, 2:4] + objects[:, 4:]) / 2, objects[:, 4:] - objects[:, 2:4] + 1
-        outside = (centres < 0) | (centres >= self._cut.size[::-1])
-        objects[(outside | (sides < self._cut.least)).any(axis=1), IGNORE] = 1
