@@ -315,6 +315,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         box_group_output_param: Fields | pb.BoxGroupOutputParameter = ...,
     ) -> Made:
         r"""The regions of each picture that most probably hold objects, from anchors of several levels (Cascade R-CNN)."""
@@ -344,6 +345,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         box_output_param: Fields | pb.BoxOutputParameter = ...,
     ) -> Made:
         r"""The regions of each picture that most probably hold objects, from detectors of several sizes (MS-CNN)."""
@@ -668,6 +670,7 @@ class LayerTypes:
         propagate_down: bool | Sequence[bool] = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         decode_bbox_param: Fields | pb.DecodeBBoxParameter = ...,
     ) -> Made:
         r"""Regions that are moved as a detector's regression of class 1 says (Cascade R-CNN)."""
@@ -815,6 +818,7 @@ class LayerTypes:
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         detection_accuracy_param: Fields | pb.DetectionAccuracyParameter = ...,
     ) -> Made:
         r"""How often a detector of boxes of one size finds the class, and how much its boxes overlap objects (MS-CNN)."""
@@ -920,8 +924,10 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         detection_group_accuracy_param: Fields | pb.DetectionGroupAccuracyParameter = ...,
     ) -> Made:
         r"""How often detectors of boxes of G sizes find the class, and how much their boxes overlap objects (Cascade R-CNN)."""
@@ -953,8 +959,10 @@ class LayerTypes:
         exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
         phase: Literal["TRAIN", "TEST"] | Int = ...,
         propagate_down: bool | Sequence[bool] = ...,
+        loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         detection_group_loss_param: Fields | pb.DetectionGroupLossParameter = ...,
     ) -> Made:
         r"""What detectors of boxes of G sizes learn by: losses of classes, and lambda times of locations (Cascade R-CNN)."""
@@ -988,6 +996,7 @@ class LayerTypes:
         loss_param: Fields | pb.LossParameter = ...,
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        bbox_reg_param: Fields | pb.BBoxRegParameter = ...,
         detection_loss_param: Fields | pb.DetectionLossParameter = ...,
     ) -> Made:
         r"""What a detector of boxes of one size learns by: a loss of classes, and lambda times one of locations (MS-CNN)."""

@@ -28,7 +28,7 @@ class _RegressedBoxes(CountedRowsLayer):
     is added; without both they are taken as they are."""
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        self.mean, self.std = means_and_deviations(self)
+        self.mean, self.std = means_and_deviations(self, self.param.bbox_reg_param)
 
 
 class _Proposing(_RegressedBoxes):

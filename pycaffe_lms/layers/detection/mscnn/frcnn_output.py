@@ -42,7 +42,7 @@ class FrcnnOutputLayer(CountedRowsLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.frcnn_output_param
-        self.mean, self.std = means_and_deviations(self)
+        self.mean, self.std = means_and_deviations(self, self.param.bbox_reg_param)
         self.aware = self.param.bbox_reg_param.cls_aware
         if p.nms_type != "IOU":
             raise self.error(f'nms_type "{p.nms_type}" is not supported', fix='write nms_type: "IOU"')

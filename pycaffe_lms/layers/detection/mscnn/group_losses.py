@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
-from ....errors import DataError
 from ....proto.caffe_pb2 import LayerParameter
 from ...base import BuildContext, Declaration, Layer, Lives, Ops, Pass, Reads, Runs, Shapes, count, exactly
 from ...loss.base import LossLayer
@@ -22,12 +21,13 @@ from .measures import (
     LABEL,
     BoxGrid,
     Score,
+    check_labels,
     class_loss,
-    corners,
     host_generator,
+    ignored_class,
     limits_of,
     means_and_deviations,
-    overlaps_of_pairs,
+    overlaps_of_moved,
     place_loss,
     share,
 )
@@ -50,6 +50,11 @@ def _sizes_of(layer: Layer, p: Any) -> HostArray:
     return np.array([p.field_w, p.field_h], layer.dtype).T[:, :, None, None]
 
 
+def _grid(sizes: HostArray, items: int, p: Any, limits: tuple[float, float]) -> BoxGrid:
+    """Return the boxes of maps with so many items, of detectors with boxes of `sizes`."""
+    return BoxGrid(np.tile(sizes, (items // len(sizes), 1, 1, 1)), p.stride, *limits)
+
+
 def _check_maps(layer: Layer, bottom_shapes: Shapes, classes: int, groups: int) -> None:
     """Raise ShapeError unless the bottoms are scores, moves and labels of the same positions."""
     first = tuple(bottom_shapes[0])
@@ -61,12 +66,6 @@ def _check_maps(layer: Layer, bottom_shapes: Shapes, classes: int, groups: int) 
         raise layer.shape_error(
             f"has {first[0]} items, no multiple of {groups}", bottom=0, fix="give one for each field_w of each picture"
         )
-
-
-def _ignored(layer: Layer) -> int | None:
-    """Return the class that does not count, None where all do."""
-    loss = layer.param.loss_param
-    return loss.ignore_label if loss.HasField("ignore_label") else None
 
 
 @register_layer("DetectionGroupLoss")
@@ -116,7 +115,7 @@ class DetectionGroupLossLayer(LossLayer, RandomLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.detection_group_loss_param
-        self.sizes, self.normal = _sizes_of(self, p), means_and_deviations(self)
+        self.sizes, self.normal = _sizes_of(self, p), means_and_deviations(self, self.param.bbox_reg_param)
         for name, known in (
             ("neg_mining_type", _MINING),
             ("neg_ranking_type", _RANKING),
@@ -128,7 +127,7 @@ class DetectionGroupLossLayer(LossLayer, RandomLayer):
             raise self.error(f"batch_size is {p.batch_size}", fix="give 1 or more, or -1")
         limited = p.HasField("field_xyr") and p.HasField("field_whr")
         self.limits = limits_of(self, p) if limited else (np.inf, np.inf)
-        self.ignored = _ignored(self)
+        self.ignored = ignored_class(self.param.loss_param)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         _check_maps(self, bottom_shapes, self.options.cls_num, len(self.sizes))
@@ -142,13 +141,12 @@ class DetectionGroupLossLayer(LossLayer, RandomLayer):
         p, (scores, moves, truth) = self.options, io.bottom
         found = np.trunc(truth[:, 0]).astype(np.int64)
         labels = np.minimum(found, 1) if p.objectness else found
-        self._check_labels(labels[(labels > 0) & (labels != self.ignored)])
+        check_labels(self, labels[(labels > 0) & (labels != self.ignored)], p.cls_num, 2)
         kept = self._kept(scores, found, truth[:, -1])
         slopes = np.zeros_like(scores), np.zeros_like(moves)
         loss = class_loss(scores, labels, kept & (labels != self.ignored), self._weights(found > 0, kept), slopes[0])
         objects = kept & (found > 0) & (found != self.ignored)
-        sizes = np.tile(self.sizes, (len(moves) // len(self.sizes), 1, 1, 1))
-        field, smooth = BoxGrid(sizes, p.stride, *self.limits), p.bbox_loss_type == "Smooth_L1"
+        field, smooth = _grid(self.sizes, len(moves), p, self.limits), p.bbox_loss_type == "Smooth_L1"
         factor = getattr(p, "lambda")  # a word of Python
         place = factor * place_loss(moves, truth, objects, field, self.normal, slopes[1], smooth=smooth)
         np.multiply(slopes[1], factor, out=slopes[1])
@@ -201,17 +199,6 @@ class DetectionGroupLossLayer(LossLayer, RandomLayer):
                 weights[group] = part * total / number if number else 1
         return weights
 
-    def _check_labels(self, labels: HostArray) -> None:
-        """Raise DataError for the label of an object outside the classes."""
-        classes = self.options.cls_num
-        wrong = labels[labels >= classes]
-        if wrong.size:
-            raise self.error(
-                f"bottom 2 has the label {wrong[0]}, outside 0..{classes - 1}",
-                kind=DataError,
-                fix="mend the label, raise cls_num, or name it as loss_param { ignore_label: ... }",
-            )
-
     def backward(self, io: Pass) -> None:
         for dx, name in zip(io.bottom_diff, ("classes", "places"), strict=False):
             if dx is None:
@@ -240,9 +227,9 @@ class DetectionGroupAccuracyLayer(Score):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.detection_group_accuracy_param
-        self.sizes, (self.mean, self.std) = _sizes_of(self, p), means_and_deviations(self)
+        self.sizes, self.normal = _sizes_of(self, p), means_and_deviations(self, self.param.bbox_reg_param)
         self.limits = limits_of(self, p)
-        self.ignored = _ignored(self)
+        self.ignored = ignored_class(self.param.loss_param)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         _check_maps(self, bottom_shapes, self.options.cls_num, len(self.sizes))
@@ -256,13 +243,6 @@ class DetectionGroupAccuracyLayer(Score):
         right = scores.argmax(axis=1) == labels
         io.top[0][0, 0, 0] = [share(right, counts), share(right, counts & (labels != 0))]
         if len(io.top) > 1:
-            io.top[1].fill(share(self._overlaps(moves, truth), (found != 0) & (found != self.ignored)))
-
-    def _overlaps(self, moves: HostArray, truth: HostArray) -> HostArray:
-        """Return how much the moved box of each position overlaps its object, (N * G, H, W)."""
-        moves = moves * self.std[:, None, None] + self.mean[:, None, None]
-        sizes, (reach, most) = np.tile(self.sizes, (len(moves) // len(self.sizes), 1, 1, 1)), self.limits
-        centres = np.clip(moves[:, :2], -reach, reach) * sizes
-        centres = centres + BoxGrid(sizes, self.options.stride, reach, most).centres(moves)
-        mine = corners(centres, sizes * np.exp(np.clip(moves[:, 2:], -most, most)))
-        return overlaps_of_pairs(mine, corners(truth[:, 1:3], truth[:, 3:5]), least=1)
+            field = _grid(self.sizes, len(moves), p, self.limits)
+            overlaps = overlaps_of_moved(moves, truth, field, self.normal, least=1)
+            io.top[1].fill(share(overlaps, (found != 0) & (found != self.ignored)))

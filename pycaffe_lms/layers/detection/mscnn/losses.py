@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from ....arrays import HostArray
-from ....errors import DataError
 from ....proto.caffe_pb2 import LayerParameter
 from ...base import BuildContext, Declaration, Layer, Lives, Ops, Pass, Reads, Runs, Shapes, count, exactly
 from ...loss.base import LossLayer
@@ -20,11 +19,14 @@ from ...registry import register_layer
 from .measures import (
     LABEL,
     Score,
+    check_labels,
     class_loss,
     corners,
     field_of,
     host_generator,
+    ignored_class,
     means_and_deviations,
+    overlaps_of_moved,
     overlaps_of_pairs,
     place_loss,
     share,
@@ -91,11 +93,10 @@ class DetectionLossLayer(LossLayer, RandomLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.detection_loss_param
-        self.field, (self.mean, self.std) = field_of(self, p), means_and_deviations(self)
+        self.field, self.normal = field_of(self, p), means_and_deviations(self, self.param.bbox_reg_param)
         if p.objectness and p.cls_num != 2:
             raise self.error(f"has objectness, but cls_num {p.cls_num}", fix="write cls_num: 2")
-        loss = self.param.loss_param
-        self.ignored: int | None = loss.ignore_label if loss.HasField("ignore_label") else None
+        self.ignored = ignored_class(self.param.loss_param)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         _check_maps(self, bottom_shapes, self.param.detection_loss_param.cls_num)
@@ -113,13 +114,13 @@ class DetectionLossLayer(LossLayer, RandomLayer):
         chosen = self._background(x, labels, truth[:, -1])
         objects = labels != 0
         fine = np.ones_like(objects) if self.ignored is None else labels != self.ignored
-        self._check_labels(labels[objects & fine])
+        check_labels(self, labels[objects & fine], classes, 1)
         weights = self._weights(objects, chosen, truth[:, -1])
         slopes = np.zeros_like(x)
         of_classes = class_loss(x[:, :classes], labels, (objects | chosen) & fine, weights, slopes[:, :classes])
         factor = getattr(p, "lambda")  # a word of Python
         of_places = factor * place_loss(
-            x[:, -4:], truth, objects & fine, self.field, (self.mean, self.std), slopes[:, -4:], smooth=p.bb_smooth
+            x[:, -4:], truth, objects & fine, self.field, self.normal, slopes[:, -4:], smooth=p.bb_smooth
         )
         slopes[:, classes:] *= factor
         io.top[0][...] = np.reshape([of_classes + of_places, of_places], (1, 1, 1, 2))
@@ -162,17 +163,6 @@ class DetectionLossLayer(LossLayer, RandomLayer):
             weights[~objects] *= (1 - share) * number / rest if rest else 1
         return np.asarray(weights)
 
-    def _check_labels(self, labels: HostArray) -> None:
-        """Raise DataError for the label of an object outside the classes."""
-        classes = self.param.detection_loss_param.cls_num
-        wrong = labels[(labels < 0) | (labels >= classes)]
-        if wrong.size:
-            raise self.error(
-                f"bottom 1 has the label {wrong[0]}, outside 0..{classes - 1}",
-                kind=DataError,
-                fix="mend the label, raise cls_num, or name it as loss_param { ignore_label: ... }",
-            )
-
     def backward(self, io: Pass) -> None:
         dx, dloss = io.bottom_diff[0], io.top_diff[0]
         if dx is None:
@@ -198,11 +188,10 @@ class DetectionAccuracyLayer(Score):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.detection_accuracy_param
-        self.field, (self.mean, self.std) = field_of(self, p), means_and_deviations(self)
+        self.field, self.normal = field_of(self, p), means_and_deviations(self, self.param.bbox_reg_param)
         if not 1 <= p.top_k <= p.cls_num:
             raise self.error(f"top_k is {p.top_k}", fix=f"give 1 to {p.cls_num}")
-        loss = self.param.loss_param
-        self.ignored: int | None = loss.ignore_label if loss.HasField("ignore_label") else None
+        self.ignored = ignored_class(self.param.loss_param)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         _check_maps(self, bottom_shapes, self.param.detection_accuracy_param.cls_num)
@@ -223,16 +212,7 @@ class DetectionAccuracyLayer(Score):
         right = better < p.top_k
         io.top[0][0, 0, 0] = [share(right, counts & fine), share(right, objects & fine)]
         if len(io.top) > 1:
-            io.top[1].fill(share(self._overlaps(x, truth), objects & fine))
-
-    def _overlaps(self, x: HostArray, truth: HostArray) -> HostArray:
-        """Return how much the moved box of each position overlaps its object, (N, H, W)."""
-        moves = x[:, -4:] * self.std[:, None, None] + self.mean[:, None, None]
-        size, limit = self.field.size, self.field.most
-        centres = np.clip(moves[:, :2], -self.field.reach, self.field.reach) * size
-        centres = centres + self.field.centres(x)
-        found = corners(centres, size * np.exp(np.clip(moves[:, 2:], -limit, limit)))
-        return overlaps_of_pairs(found, corners(truth[:, 1:3], truth[:, 3:5]))
+            io.top[1].fill(share(overlaps_of_moved(x[:, -4:], truth, self.field, self.normal), objects & fine))
 
 
 @register_layer("BboxAccuracy")
@@ -254,7 +234,7 @@ class BboxAccuracyLayer(Score):
     declares = replace(Score.declares, bottoms=exactly(3))
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        self.mean, self.std = means_and_deviations(self)
+        self.mean, self.std = means_and_deviations(self, self.param.bbox_reg_param)
         self.aware = self.param.bbox_reg_param.cls_aware
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arrays import HostArray
+from ....errors import DataError
+from ....proto.caffe_pb2 import BBoxRegParameter, LossParameter
 from ...base import Declaration, Layer, Reads, Runs, between, exactly
 from ...mixins import RandomLayer
 
@@ -63,9 +65,8 @@ def limits_of(layer: Layer, p: Any) -> tuple[float, float]:
     return 1 / p.field_xyr, float(np.log(p.field_whr))
 
 
-def means_and_deviations(layer: Layer) -> tuple[HostArray, HostArray]:
+def means_and_deviations(layer: Layer, p: BBoxRegParameter) -> tuple[HostArray, HostArray]:
     """Return bbox_mean and bbox_std of bbox_reg_param, (4) each; without both 0 and 1. Raises LayerParamError."""
-    p = layer.param.bbox_reg_param
     given = bool(p.bbox_mean) and bool(p.bbox_std)
     mean = np.array(p.bbox_mean if given else (0,) * 4, layer.dtype)
     std = np.array(p.bbox_std if given else (1,) * 4, layer.dtype)
@@ -75,6 +76,22 @@ def means_and_deviations(layer: Layer) -> tuple[HostArray, HostArray]:
             fix="give four of each, for x, y, width, height; bbox_std above 0",
         )
     return mean, std
+
+
+def ignored_class(loss: LossParameter) -> int | None:
+    """Return the class that does not count, None where all do."""
+    return loss.ignore_label if loss.HasField("ignore_label") else None
+
+
+def check_labels(layer: Layer, labels: HostArray, classes: int, bottom: int) -> None:
+    """Raise DataError for the label of an object outside the classes. bottom: which one it is of."""
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if wrong.size:
+        raise layer.error(
+            f"bottom {bottom} has the label {wrong[0]}, outside 0..{classes - 1}",
+            kind=DataError,
+            fix="mend the label, raise cls_num, or name it as loss_param { ignore_label: ... }",
+        )
 
 
 def host_generator(layer: RandomLayer) -> np.random.Generator:
@@ -137,6 +154,21 @@ def place_loss(
         loss = (d * d).sum() / 2
     slopes[...] = d / number
     return float(loss) / number
+
+
+def overlaps_of_moved(
+    moves: HostArray, truth: HostArray, field: BoxGrid, normal: tuple[HostArray, HostArray], least: float = 0
+) -> HostArray:
+    """Return how much the boxes of a grid, moved by `moves`, overlap the objects of labels, (N, H, W).
+
+    moves: (N, 4, H, W). truth: labels (N, 6, H, W). normal, least: as of `place_loss` and `overlaps_of_pairs`.
+    """
+    means, deviations = normal
+    moves = moves * deviations[:, None, None] + means[:, None, None]
+    centres = np.clip(moves[:, :2], -field.reach, field.reach) * field.size
+    centres = centres + field.centres(moves)
+    found = corners(centres, field.size * np.exp(np.clip(moves[:, 2:], -field.most, field.most)))
+    return overlaps_of_pairs(found, corners(truth[:, 1:3], truth[:, 3:5]), least)
 
 
 def overlaps_of_pairs(a: HostArray, b: HostArray, least: float = 0) -> HostArray:

@@ -61,7 +61,7 @@ class ProposalTargetLayer(CountedRowsLayer, RandomLayer):
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.proposal_target_param
-        self.mean, self.std = means_and_deviations(self)
+        self.mean, self.std = means_and_deviations(self, self.param.bbox_reg_param)
         if not p.cls_num:
             raise self.error("cls_num is 0", fix="write proposal_target_param { cls_num: ... }")
         if p.batch_size < 1 and p.batch_size != -1:
