@@ -51,7 +51,7 @@ class Answers:
 
     def __init__(self, nets: Nets, cache: AnswerCache, *, outcome_wanted: bool = False):
         self.nets, self._cache, self._wanted = nets, AnswerCache("off") if nets.python else cache, outcome_wanted
-        self.found: Outcome | None = None  # of the last `outcome` that was computed
+        self.found: Outcome | None = None  # what `Nets.planned` found for the last `outcome` that was computed
         self._questions: dict[int | None, Numbers] = {}
         self._built: dict[int | None, tuple[Net, Tail]] = {}  # for `_planned`
         self._cores: dict[int | None, InCore] = {}
@@ -77,8 +77,6 @@ class Answers:
 
     def _with_core(self, found: Numbers, core: InCore) -> Numbers:
         """Return the numbers of an outcome with those of its needs without Large Model Support."""
-        if self.found is not None and self.found.batch == found["batch"]:
-            self.found = self.nets.with_core(self.found, core)
         ms, batch = 1e3 * core.seconds, found["batch"]
         found = found | {"in_core": {"bytes": core.nbytes, "ms": ms, "fits": self.nets.fits(core)}}
         if found["fits"] and found["ms"] is None:
