@@ -122,8 +122,8 @@ def _iou(a, b):
     wide, high = (min(a[2 + k], b[2 + k]) - max(a[k], b[k]) + 1 for k in (0, 1))
     if wide < 1 or high < 1:
         return 0.0
-    area = lambda c: (c[2] - c[0] + 1) * (c[3] - c[1] + 1)  # noqa: E731
-    return wide * high / (area(a) + area(b) - wide * high)
+    areas = sum((c[2] - c[0] + 1) * (c[3] - c[1] + 1) for c in (a, b))
+    return wide * high / (areas - wide * high)
 
 
 def _output(param, chances, moves, regions, size):
@@ -254,11 +254,11 @@ def _judged(bottoms, ratio, threshold, difficult):
     truth = truth[truth[:, 0] >= 0]
     counted = truth if difficult else truth[truth[:, 7] == 0]
     rows = [[-1, k, (counted[:, 5] == k).sum(), -1, -1] for k in (1, 2)]
-    stretch = lambda box: box * [1, ratio, 1, ratio]  # noqa: E731
+    stretch = [1, ratio, 1, ratio]
     for k in (1, 2):
         mine, taken = truth[truth[:, 5] == k], set()
         for row in sorted(found[found[:, 5] == k], key=lambda r: -r[6]):
-            ious = [_iou(stretch(row[1:5]), stretch(g[1:5])) for g in mine]
+            ious = [_iou(row[1:5] * stretch, g[1:5] * stretch) for g in mine]
             j = int(np.argmax(ious))
             if ious[j] < threshold:
                 rows.append([0, k, row[6], 0, 1])

@@ -241,7 +241,7 @@ def _group_accuracy(param, scores, moves, truth, ignore):
                 ious.append(over / (wide * high + gw * gh - over))
             if own == ignore or (label == 0 and truth[n, 5, h, w] >= p.bg_threshold):
                 continue
-            right.append(max(range(p.cls_num), key=lambda k: scores[n, k, h, w]) == own)  # noqa: B023
+            right.append(max(range(p.cls_num), key=scores[n, :, h, w].__getitem__) == own)
             if label:
                 found.append(right[-1])
     return [np.mean(right), np.mean(found), np.mean(ious)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pycaffe_lms.lms.config import LMSConfig
 
 from .cases import Case
 from .harness import CudaArrays, HostArrays, LayerBench
+from .test_roi_align import _regions
 from .test_roi_pooling import ODD
 
 
@@ -28,20 +30,12 @@ def _size(h, w):
     return f"mask_resize_param {{ output_height: {h} output_width: {w} }}"
 
 
-def _regions(rng, shapes):
-    n, _, height, width = shapes[0]
-    rois = np.empty((shapes[1][0], 5))
-    rois[:, 0] = rng.integers(max(n, 1), size=len(rois)) + 0.25
-    corners = np.sort(rng.uniform(-1, max(height, width) + 1, size=(2, len(rois), 2)), axis=0)
-    rois[:, 1:3], rois[:, 3:] = 4 * corners[0], 4 * corners[1]
-    return [rng.normal(size=shapes[0]), rois.reshape(shapes[1])]
-
-
 SHAPE = (2, 3, 6, 7)
+REGIONS = partial(_regions, reach=1)
 WARPS = [
-    Case("ROIWarping", _warp(), (SHAPE, (5, 5)), maker=_regions),
-    Case("ROIWarping", _warp(5, 4), (SHAPE, (6, 5, 1, 1)), maker=_regions),
-    Case("ROIWarping", _warp(1, 1), ((1, 2, 5, 4), (0, 5)), maker=_regions),
+    Case("ROIWarping", _warp(), (SHAPE, (5, 5)), maker=REGIONS),
+    Case("ROIWarping", _warp(5, 4), (SHAPE, (6, 5, 1, 1)), maker=REGIONS),
+    Case("ROIWarping", _warp(1, 1), ((1, 2, 5, 4), (0, 5)), maker=REGIONS),
 ]
 POOLS = [
     Case("MaskPooling", "", (SHAPE, (2, 1, 6, 7))),
@@ -113,7 +107,7 @@ def _odd(dtype, tolerance, device):
 
 
 def _many(dtype, tolerance, device):
-    x, rois = _regions(np.random.default_rng(4), ((2, 12, 12, 15), (200, 5)))
+    x, rois = REGIONS(np.random.default_rng(4), ((2, 12, 12, 15), (200, 5)))
     _check(_warp(7, 7), x, rois, dtype, 10 * tolerance, device)
 
 

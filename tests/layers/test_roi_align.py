@@ -30,11 +30,11 @@ def _spread(outputs=2, cells=3, scale=0.25, number=2):
     return f"psroi_align_param {{ spatial_scale: {scale} {numbers} }}"
 
 
-def _regions(rng, shapes):
+def _regions(rng, shapes, reach=2):
     n, _, height, width = shapes[0]
     rois = np.empty((shapes[1][0], 5))
     rois[:, 0] = rng.integers(max(n, 1), size=len(rois)) + 0.25
-    corners = np.sort(rng.uniform(-2, max(height, width) + 2, size=(2, len(rois), 2)), axis=0)
+    corners = np.sort(rng.uniform(-reach, max(height, width) + reach, size=(2, len(rois), 2)), axis=0)
     rois[:, 1:3], rois[:, 3:] = 4 * corners[0], 4 * corners[1]
     return [rng.normal(size=shapes[0]), rois.reshape(shapes[1])]
 
