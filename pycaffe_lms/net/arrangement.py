@@ -181,8 +181,8 @@ class Arrangement:
         return frozenset(found) - self._lasting()
 
     def _lasting(self) -> frozenset[int]:
-        """Return the buffers that outlive an iteration or pass between host and device layers: kept blobs, data that
-        the user or a data layer fills, outputs of the net, and state of layers."""
+        """Return the buffers that outlive an iteration or that the host touches: kept blobs, data that the user or a
+        data layer fills, outputs of the net, state of layers, blobs of host layers and those that give shapes."""
         graph, kept, gradients = self.run_graph, self._kept_values(), self.micro_batched.names(self.kept.diff)
         lasting = {v.data for v in graph.values if v.loss_weight or v.name in kept}
         lasting |= {v.diff for v in graph.values if v.loss_weight or v.name in gradients}
@@ -191,6 +191,7 @@ class Arrangement:
                 lasting |= {
                     i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
                 }
+            lasting |= {graph.values[node.bottoms[i]].data for i in node.layer.declares.dynamic_shape_bottoms}
         outside = {*graph.outputs, *graph.inputs}
         for v in graph.values:
             layer = graph.nodes[v.producer].layer

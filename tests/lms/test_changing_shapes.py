@@ -268,3 +268,39 @@ def test_by_hand(page):
             assert lms is None or device.in_use() <= lms.budget
         found.append(seen)
     assert found[0] == found[1]
+
+
+def _filtered(lms=None, **tuning):
+    """Losses and parameters of iterations in which another number of images passes a layer each time."""
+    inputs = "shape { dim: 8 dim: 3 dim: 8 dim: 8 } shape { dim: 8 } shape { dim: 8 }"
+    text = f'layer {{ name: "in" type: "Input" top: "data" top: "all" top: "chosen" input_param {{ {inputs} }} }}\n'
+    text += conv("a", "data", 4) + 'layer { name: "ra" type: "ReLU" bottom: "a" top: "ra" }\n' + conv("b", "ra", 4)
+    text += 'layer { name: "norm" type: "BatchNorm" bottom: "b" top: "norm" }\n'
+    text += 'layer { name: "both" type: "Concat" bottom: "ra" bottom: "norm" top: "both" }\n'
+    text += (
+        'layer { name: "some" type: "Filter" bottom: "both" bottom: "all" bottom: "chosen" top: "some" top: "label" }\n'
+    )
+    text += conv("c", "some", 6) + 'layer { name: "rc" type: "ReLU" bottom: "c" top: "rc" }\n'
+    text += head("rc").replace('bottom: "label"', 'bottom: "label" propagate_down: true propagate_down: false')
+    fields = "base_lr: 0.01 lr_policy: 'fixed' max_iter: 99 random_seed: 7 snapshot_after_train: false"
+    parsed = parse_solver(f"{fields} net_param {{ {text} }}", "filtered.prototxt")
+    device = SimDevice(64 << 20, order="random", seed=3)
+    solver = SGDSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, tuning=Tuning(**tuning))
+    rng, losses = np.random.default_rng(5), []
+    for passing in (8, 3, 3, 5, 1, 8, 8):
+        solver.net.blobs["data"].data[...] = rng.normal(size=(8, 3, 8, 8))
+        solver.net.blobs["all"].data[...] = rng.integers(5, size=8)
+        solver.net.blobs["chosen"].data[...] = np.arange(8) < passing
+        solver.step(1)
+        losses.append(solver.net.loss())
+        assert solver.net.blobs["some"].shape[0] == passing
+    return losses, [b.read_data().tobytes() for b in solver.net.learnable_params], solver
+
+
+def test_shapes_that_change_within_an_iteration_where_memory_is_shared():
+    """Without Large Model Support: the rest of the iteration reads what its beginning made in shared memory."""
+    losses, params, apart = _filtered(pack=False)
+    again, same, shared = _filtered(pack=True)
+    assert (losses, params) == (again, same) and not apart.net.memory.store.packed
+    assert shared.net.memory.plans()["train"].arena_bytes and shared.net.memory.store.packed
+    assert (losses, params) == _filtered(LMSConfig(threshold_kb=1), pack=True)[:2]

@@ -17,7 +17,7 @@ from ...lms.cost.machine import Costs
 from ...lms.cost.timing import time_plan
 from ...lms.plan.plan import Plan, seconds_of
 from ...lms.planner.optimise import NotFaster
-from ...lms.program import Buffer
+from ...lms.program import Buffer, Mode, first_modes
 from ...lms.remat.candidates import RematCandidates
 from ...lms.remat.requested import CannotRemat, remat_order
 from ...lms.request import PlanRequest
@@ -104,13 +104,16 @@ class ProgramPlanner:
     def _planned(self, sequenced: Sequenced, below: float) -> PlannedForm:
         """Plan one form of a program. Raises NotFaster where its plan takes no less than `below` seconds.
 
-        In a program by hand without LMS, packed buffers get memory of their own, because all values survive.
+        Without LMS, packed buffers get memory of their own in a program by hand, because all values survive, and where
+        a program reads what an earlier one made, because a layer's tops got other shapes between the two.
         """
         active, buffers = self.runtime.active, self._managed(sequenced)
         if not buffers or (sequenced.by_hand and not active):
             return PlannedForm(sequenced, None)
         if not active:
-            return PlannedForm(sequenced, self.runtime.pack(sequenced.program, buffers))
+            first = first_modes(sequenced.program.steps)
+            made_here = {b: buffer for b, buffer in buffers.items() if first[b] is Mode.OVERWRITE}
+            return PlannedForm(sequenced, self.runtime.pack(sequenced.program, made_here) if made_here else None)
         request = self.request_of(sequenced)
         return PlannedForm(sequenced, self._plan(sequenced, replace(request, below=below)), request)
 
