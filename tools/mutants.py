@@ -24,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("pycaffe_lms", "tests", "tools", "models", "proto", "docs", "pyproject.toml", "README.md", "CHANGES.md")
+LIMIT = 900  # seconds of one mutant's tests; all of an area's take a third
 AREAS = {
     "planner": ["tests/lms"],
     "verifier": ["tests/lms", "tests/tools/test_fuzz.py"],
@@ -103,12 +104,6 @@ MUTANTS = (
             "lms/planner/evict.py",
             "x.maker, x.made, x.clean = s, self.times[s + 1], False",
             "x.maker, x.made = s, self.times[s + 1]",
-        ),
-        (
-            "what the host wrote is rematerialized",
-            "lms/planner/evict.py",
-            "x.clean, x.maker, x.made = at, True, None, 0.0",
-            "x.clean = at, True",
         ),
         (
             "a remat step is valid as long as its last input",
@@ -270,7 +265,10 @@ def found(mutant: Mutant, folder: Path, arguments: list[str]) -> str | None:
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": str(folder)},
+            timeout=LIMIT,
         )
+    except subprocess.TimeoutExpired:
+        return f"the tests do not end within {LIMIT} s"
     finally:
         path.write_text(text)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
