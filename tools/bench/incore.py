@@ -58,7 +58,7 @@ def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: 
     import numpy as np
     import torch
     from common import dummy_net
-    from torch_net import TorchNet
+    from torch_net import TorchNet, VisionTransformer
 
     from pycaffe_lms.net.net import Net
 
@@ -69,7 +69,9 @@ def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: 
     ours = Net(dummy_net(net, batch), 0, fill=False)
     shapes = {name: [blob.shape for blob in blobs] for name, blobs in ours.params.items()}
     with torch.device(backend):
-        module = TorchNet([node.layer.param for node in ours.graph.nodes], shapes).train()
+        layers = [node.layer.param for node in ours.graph.nodes]
+        attends = any(layer.type == "Attention" for layer in layers)
+        module = (VisionTransformer if attends else TorchNet)(layers, shapes).train()
     rng = np.random.default_rng(1)
     data = torch.from_numpy(rng.standard_normal(ours.blobs["data"].shape, dtype=np.float32)).to(backend)
     scores = next(n.bottom[0] for n in (node.layer.param for node in ours.graph.nodes) if n.type == "SoftmaxWithLoss")

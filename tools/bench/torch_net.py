@@ -7,6 +7,7 @@ where the prototxt does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -89,6 +90,42 @@ class TorchNet(nn.Module):
             if loss:
                 total = total + loss * value
         return total
+
+
+class VisionTransformer(nn.Module):
+    """The ViT of the package transformers that has the sizes of ours, without DropPath, which it lacks.
+
+    layers, params: as of `TorchNet`; values are PyTorch's to choose.
+    """
+
+    def __init__(self, layers, params):
+        from transformers import ViTConfig, ViTForImageClassification
+
+        super().__init__()
+        attention = [layer for layer in layers if layer.type == "Attention"]
+        [patches] = [layer for layer in layers if layer.type == "Convolution"]
+        up = next(layers[i - 1] for i, layer in enumerate(layers) if layer.type == "GELU")
+        width, _, patch, _ = _shape(params[patches.name][0])
+        products = [layer for layer in layers if layer.type == "InnerProduct"]
+        self.classes = products[-1].inner_product_param.num_output
+        config = ViTConfig(
+            hidden_size=width,
+            num_hidden_layers=len(attention),
+            num_attention_heads=attention[0].attention_param.heads,
+            intermediate_size=up.inner_product_param.num_output,
+            patch_size=patch,
+            num_labels=self.classes,
+        )
+        config._attn_implementation = "sdpa"
+        self.model = ViTForImageClassification(config)
+        ours = sum(math.prod(_shape(p)) for ps in params.values() for p in ps)
+        theirs = sum(p.numel() for p in self.model.parameters())
+        if ours != theirs:
+            raise ValueError(f"our net has {ours} parameters, that of transformers {theirs}")
+
+    def forward(self, data, label):
+        """The loss."""
+        return F.cross_entropy(self.model(pixel_values=data).logits, label.long())
 
 
 class _Call(nn.Module):
