@@ -128,7 +128,7 @@ TODAY = Case("H200, 50 GB/s", "resnet-50", 256, H200.with_math("bf16"), 8, 50e9,
 
 def text() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *_protocols(), _MODEL, *_here(), *_many()]) + "\n"
+    return "\n".join([_HEAD, *_protocols(), _MODEL, *_here(), *_two(), *_many()]) + "\n"
 
 
 def _protocols() -> Iterator[str]:
@@ -153,6 +153,29 @@ def _here() -> Iterator[str]:
         )
     yield "\nWire and latency explain little of what is lost on two GPUs: the rest, *lost* beyond the prediction, is"
     yield "what the model does not know."
+
+
+# tools/bench/scaling.py --model resnet-50 --batch 256 --end off, and what is said of a row; ms of an iteration
+ALONE = {"TF32": 79.66, "bf16": 40.31}
+TWO = (
+    ("TF32", "step by step", "", 81.62),
+    ("TF32", "`-virtual_ranks 2`", "--virtual_ranks 2", 82.59),
+    ("bf16", "step by step", "--math bf16", 42.08),
+    ("bf16", "`-graph sums`", "--math bf16 --capture", 41.51),
+    ("bf16", "`-graph sums`, `NCCL_MAX_CTAS=4`", "--math bf16 --capture --ctas 4", 41.79),
+    ("bf16", "step by step, `NCCL_MAX_CTAS=4`", "--math bf16 --ctas 4", 57.34),
+)
+
+
+def _two() -> Iterator[str]:
+    yield "\n## What the flags do on two GPUs\n"
+    yield "ResNet-50, 256 images each, two H100s with NVLink, 2026-11-24, CUDA 13.2, cuDNN 9.19. Milliseconds are"
+    yield "medians of 10 iterations of `tools/bench/scaling.py --model resnet-50 --batch 256 --gpus 1 2 --modes off --end"
+    yield f"off` with the options of the row. One GPU takes {ALONE['TF32']:.1f} ms in TF32, {ALONE['bf16']:.1f} in bf16.\n"
+    yield "| numbers | how | options | ms | efficiency |"
+    yield "|---|---|---|---:|---:|"
+    for math, how, options, ms in TWO:
+        yield f"| {math} | {how} | {f'`{options}`' if options else '-'} | {ms:.1f} | {ALONE[math] / ms:.1%} |"
 
 
 _PUBLISHED = """

@@ -160,6 +160,15 @@ def test_sums_on_two_gpus_cost_more_than_predicted():
     assert len(errors) == 4 and low <= min(errors) and high - 1 < max(errors) <= high
 
 
+def test_what_flags_do_on_two_gpus():
+    rows = {(r[0], r[1]): float(r[4].rstrip("%")) for r in _table("docs/scaling.md", 5) if r[4].endswith("%")}
+    recorded, steps = said("docs/many_hosts.md", r"bf16 is ([\d.]+)% with it and ([\d.]+)% without")
+    few, both = said("docs/many_hosts.md", r"it reaches ([\d.]+)%, or ([\d.]+)% with `-graph sums`")
+    found = [rows["bf16", how] for how in ("`-graph sums`", "step by step")]
+    found += [rows["bf16", f"{how}, `NCCL_MAX_CTAS=4`"] for how in ("step by step", "`-graph sums`")]
+    assert [recorded, steps, few, both] == found
+
+
 def test_what_a_driver_reports_beyond_a_budget():
     [beyond] = said("docs/benchmark.md", r"recorded graphs besides, here ([\d.]+) GiB")
     page = (ROOT / "docs/benchmark.md").read_text()
