@@ -291,13 +291,15 @@ def _apart(
                     f'"{names[0]}" reuses the memory of "{names[1]}" in place, so their offsets must be equal',
                     f"write offset: {offsets[i]}",
                 )
+    pages = {} if paging is None else {offset: frozenset(found) for offset, found in paging.pages.items()}
+    none: frozenset[int] = frozenset()
     there: list[int] = []
     for i in sorted(range(len(ranges)), key=lambda i: ranges[i].issue):
         there = [j for j in there if ranges[j].last >= ranges[i].issue]
-        end = offsets[i] + buffers[ranges[i].buffer].nbytes
+        end, mine = offsets[i] + buffers[ranges[i].buffer].nbytes, pages.get(offsets[i], none)
         for j in there:
             overlap = offsets[j] < end and offsets[i] < offsets[j] + buffers[ranges[j].buffer].nbytes
-            if overlap or (paging is not None and paging.share(offsets[i], offsets[j])):
+            if overlap or not mine.isdisjoint(pages.get(offsets[j], none)):
                 if reuses.get(i) == j or reuses.get(j) == i:
                     continue
                 names = [buffers[ranges[k].buffer].name for k in (i, j)]
