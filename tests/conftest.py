@@ -75,6 +75,16 @@ def pytest_runtest_makereport(item, call):
         report.sections.append(("replay", line))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def searched_plans():
+    """Every plan is searched for, none read from the cache folder, but where a test is about that."""
+    from pycaffe_lms.lms.planfile import kept_plans
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_plans, "LEAST_STEPS", 1 << 62)
+        yield
+
+
 @pytest.fixture
 def onednn(monkeypatch):
     """oneDNN where it is installed, as users have it; else the test is skipped."""

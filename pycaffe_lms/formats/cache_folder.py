@@ -40,3 +40,8 @@ def use_cache_folder(folder: str) -> None:
     if folder and Path(folder).exists() and not Path(folder).is_dir():
         raise UsageError(f"-cache {folder}: it is not a folder", fix="name a folder, or -cache off")
     _chosen = Path(folder).absolute() if folder else None
+
+
+def lasts() -> bool:
+    """Tell whether later processes find what is kept in the folder: not with "off"."""
+    return _temporary is None or _chosen != Path(_temporary.name)

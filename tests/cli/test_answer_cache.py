@@ -14,6 +14,8 @@ import pytest
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.cli.views import answer_cache
 from pycaffe_lms.cli.views.answer_cache import AnswerCache
+from pycaffe_lms.lms.planfile import kept_plans
+from pycaffe_lms.lms.planner.choose import choose_plan
 from pycaffe_lms.lms.runtime.runtime import Runtime
 
 from .nets import NET, write
@@ -85,6 +87,20 @@ def test_another_net_or_other_code_is_another_question(net, tmp_path, planned, c
     planned.clear()
     monkeypatch.setattr(answer_cache, "_code", lambda: "of another version")
     assert _plan(net, tmp_path / "kept", capsys)[0] == 0 and planned
+
+
+def test_a_page_for_a_browser_takes_the_plan_that_is_kept(net, tmp_path, capsys, monkeypatch):
+    searches = []
+    monkeypatch.setattr(kept_plans, "LEAST_STEPS", 0)
+    monkeypatch.setattr(kept_plans, "choose_plan", lambda *a, **k: searches.append(a) or choose_plan(*a, **k))
+    assert _plan(net, tmp_path / "kept", capsys)[0] == 0 and searches
+    searches.clear()
+    for cache, again in [(tmp_path / "kept", False), ("off", True), ("off", True)]:
+        page = tmp_path / "page.html"
+        assert _plan(net, cache, capsys, "-report", str(page))[0] == 0 and page.exists()
+        assert bool(searches) is again
+        page.unlink()
+        searches.clear()
 
 
 def test_a_net_that_is_refused_is_refused_again_with_the_same_words(net, tmp_path, capsys):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ...errors import CaffeError, UsageError, human_bytes
 from ...formats.atomic import atomic_write
+from ...formats.cache_folder import use_cache_folder
 from ...formats.prototxt.parser import kind_of
 from ...lms.config import LMSConfig, parse_size
 from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
@@ -169,6 +170,7 @@ def run(args: argparse.Namespace) -> int:
         half=flags.half(args),
         workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
     )
+    use_cache_folder(args.cache)
     cache = AnswerCache(args.cache)
     with _rare_collection(), SignOfLife(f"planning {args.model or args.solver}") as sign:
         if args.solver:

@@ -25,6 +25,7 @@ from ..managed import Managed, choose_managed
 from ..plan.plan import Plan
 from ..plan.verify import verify
 from ..planfile.cache import PlanCache
+from ..planfile.kept_plans import kept_plan
 from ..planner.choose import choose_plan
 from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
@@ -217,7 +218,7 @@ class Runtime:
             self._workspace = None
 
     def plan(self, request: PlanRequest) -> Plan:
-        """Plan a program, or read its plan from the file of -lms_plan; verify it.
+        """Plan a program, or read its plan from the file of -lms_plan or the cache folder; verify it.
 
         Raises:
             OutOfDeviceMemory: the program cannot fit.
@@ -228,7 +229,8 @@ class Runtime:
         if self.plan_cache is not None:
             plan = self.plan_cache.find(request, limit, self._page_here())
         if plan is None:
-            plan = choose_plan(
+            choose = choose_plan if self.measured else kept_plan  # no two runs measure the same
+            plan = choose(
                 request, self.config, limit, self.page(request.buffers), self.search, on_demand=self.on_demand
             )
         plan = with_host_slots(plan, self.slab.segment, self.search)
