@@ -29,7 +29,7 @@ from ...version import __version__
 from ..config import LMSConfig
 from ..cost.timing import time_plan
 from ..plan.plan import Plan
-from ..planner.choose import choose_plan
+from ..planner.choose import choose_plan, fixed_ahead
 from ..planner.optimise import NotFaster
 from ..remat.requested import check_uncopied
 from ..request import PlanRequest
@@ -54,10 +54,10 @@ def kept_plan(
 ) -> Plan:
     """Return what `choose_plan` returns, or raise what it raises: as the cache folder knows it, else by a search.
 
-    Plans of small programs, and all with `-cache off`, are always searched for.
+    Plans of small programs, those with fixed look-ahead, and with `-cache off` all are always made here.
     """
     find = partial(choose_plan, request, config, limit, page, search, on_demand=on_demand)
-    if len(request.program.steps) < LEAST_STEPS or not lasts():
+    if len(request.program.steps) < LEAST_STEPS or fixed_ahead(config) is not None or not lasts():
         return find()
     files, key = _files(cache_folder() / FOLDER), key_of(request, config, limit, page, search, on_demand)
     known = files.read(key, partial(_parse, key, request, limit, page, search))

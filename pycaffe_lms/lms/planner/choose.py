@@ -54,6 +54,11 @@ def choose_plan(
     return with_copies_reordered(plan, request.costs, search)
 
 
+def fixed_ahead(config: LMSConfig) -> int | None:
+    """Return the steps of a fixed look-ahead, with which plans are made at once; None: plans are searched for."""
+    return None if config.recomputes else config.ahead
+
+
 def _planned(
     request: PlanRequest,
     config: LMSConfig,
@@ -64,12 +69,13 @@ def _planned(
     on_demand: bool,
 ) -> Plan:
     """Return the plan of a program, with its copies in the order in which the planner issues them."""
-    if config.ahead is not None and not config.recomputes:
+    fixed = fixed_ahead(config)
+    if fixed is not None:
         return make_plan(
             request.program,
             request.buffers,
             limit=limit,
-            ahead=config.ahead,
+            ahead=fixed,
             uncopied=constraints.uncopied,
             page=page,
             search=search,
