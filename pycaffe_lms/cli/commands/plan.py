@@ -136,8 +136,8 @@ def build_parser() -> flags.Parser:
     )
     overrides.add_set(p, "the net, or of the solver or its nets", "layer.data.data_param.batch_size=10")
     flags.add_state(more)
-    answers = "answers are kept, so that the same question is answered at once"
-    flags.add_cache(more, answers, "pycaffe_lms/plans")
+    answers = "answers are kept, and plans of large nets (found_plans), so that the same question is answered at once"
+    flags.add_cache(more, answers, "pycaffe_lms, with answers in plans,")
     more.add_argument("--summary", action="store_true", help="the page without -steps, as by default")
     known = options_of(LMSConfig).items()
     without = [name for name, option in known if option.for_training or option.flag in _REFUSED or name in _FIRST]
