@@ -48,7 +48,7 @@ class KeptFiles:
         path = self.path(name)
         try:
             return parse(_unpacked(path.read_bytes()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # `write` says what is wrong with the folder
             return None
         except (OSError, ValueError, zlib.error, RecursionError) as error:
             _log.warning("%s is damaged and not used: %s", path, error)

@@ -20,7 +20,7 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.formats import cache_folder
+from pycaffe_lms.formats import cache_folder, kept_files
 from pycaffe_lms.lms.planfile import kept_plans
 from pycaffe_lms.lms.planfile.kept_plans import FOLDER, kept_plan, key_of, source_digest
 from pycaffe_lms.lms.planner.choose import choose_plan
@@ -292,13 +292,20 @@ def test_damaged_and_foreign_files_are_passed_over_with_one_warning(folder, sear
     assert _all_of(_find()) == expected and searches == ["train"]
 
 
+def test_a_file_that_would_fill_the_memory_is_passed_over(searches, monkeypatch, caplog):
+    expected = _all_of(_find())
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 100)
+    assert _all_of(_find()) == expected and len(searches) == 2
+    assert caplog.text.count("is damaged and not used: it is cut off, or too long") == 1
+
+
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, monkeypatch, searches, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(cache_folder, "_chosen", tmp_path / "file" / "cache")
     expected = [_all_of(choose_plan(*_asked(net)[0], **_asked(net)[1])) for net in NETS]
     assert [_all_of(_find(net)) for net in NETS] == expected and len(searches) == len(NETS)
     text = "plans of Large Model Support are not kept for the next time"
-    assert caplog.text.count(text) == 1 and "-cache DIR names a folder" in caplog.text
+    assert len(caplog.records) == 1 and text in caplog.text and "-cache DIR names a folder" in caplog.text
 
 
 def test_off_keeps_nothing_and_searches_every_time(folder, searches):
