@@ -170,8 +170,9 @@ TWO = (
 def _two() -> Iterator[str]:
     yield "\n## What the flags do on two GPUs\n"
     yield "ResNet-50, 256 images each, two H100s with NVLink, 2026-11-24, CUDA 13.2, cuDNN 9.19. Milliseconds are"
-    yield "medians of 10 iterations of `tools/bench/scaling.py --model resnet-50 --batch 256 --gpus 1 2 --modes off --end"
-    yield f"off` with the options of the row. One GPU takes {ALONE['TF32']:.1f} ms in TF32, {ALONE['bf16']:.1f} in bf16.\n"
+    yield "medians of 10 iterations of `tools/bench/scaling.py --model resnet-50 --batch 256 --gpus 1 2 --modes off`"
+    yield "with `--end off` and the options of the row."
+    yield f"One GPU takes {ALONE['TF32']:.1f} ms in TF32, {ALONE['bf16']:.1f} in bf16.\n"
     yield "| numbers | how | options | ms | efficiency |"
     yield "|---|---|---|---:|---:|"
     for math, how, options, ms in TWO:
