@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, LSTM, what they share, and LSTMUnit, one step of an LSTM.
+"""Recurrent layers: RNN, LSTM, what they share, Lstm of forks, and LSTMUnit, one step of an LSTM.
 
 Caffe unrolls an RNN or LSTM into a net of T copies; here it is one layer with the same parameters. The products with
 the inputs are one product over all T x N items; only the products with the states are done step by step.
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..arrays import AnyArray
 from ..ops.records import LstmState
-from .base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, count, exactly
+from .base import Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, between, count, exactly
 from .registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ class RecurrentLayer(Layer):
 
     states: tuple[str, ...] = ("h",)
     gates = 1  # each has D rows of the weights
+    bias = 1  # index of b
+    carries = True  # whether states go from one forward to the next
     # all parameters' gradients, as in Caffe, whose unrolled net has no lr_mult: clip_gradients counts them
     declares = Declaration(
         no_backward=frozenset({1}), ignores_force_backward=frozenset({1}), computes_all_param_gradients=True
@@ -79,7 +81,8 @@ class RecurrentLayer(Layer):
         if steps < 1:
             raise self.shape_error(f"has shape {tuple(bottom_shapes[0])}: no time step", bottom=0, fix="give T >= 1")
         state = (1, items, self.dim)
-        wanted = {1: (steps, items)} | {2 + self.static + j: state for j in range(self.exposed)}
+        wanted: dict[int, Shape] = {1: (steps, items)} if len(bottom_shapes) > 1 else {}
+        wanted |= {2 + self.static + j: state for j in range(self.exposed)}
         for i, shape in wanted.items():
             if tuple(bottom_shapes[i]) != shape:
                 raise self.shape_error(
@@ -106,8 +109,9 @@ class RecurrentLayer(Layer):
         if self.static:
             self.scratch("static", (self.items, self.rows), lives=Lives.CALL)
         if not self.exposed:
+            lives = Lives.STATE if self.carries else Lives.CALL
             for name in self.states:
-                self.scratch(name, (self.items, d), lives=Lives.STATE, backward=False)
+                self.scratch(name, (self.items, d), lives=lives, backward=False)
 
     def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         """Return two operations per weight and item of every step; per item alone for the weights of x_static."""
@@ -130,7 +134,7 @@ class RecurrentLayer(Layer):
             io.bottom[0], io.param[0], None, io.scratch["gates"], self.n, self.rows, self.inputs, False
         )
         if not self.static:
-            return io.param[1]
+            return io.param[self.bias]
         add = io.scratch["static"]
         size = (self.items, self.rows, self.inputs_static, False)
         ops.inner_product.forward(io.bottom[2], io.param[2], io.param[1], add, *size)
@@ -159,8 +163,8 @@ class RecurrentLayer(Layer):
         if down[0] is not None:
             ops.inner_product.backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
         if not self.static:
-            if diff[1] is not None:
-                ops.inner_product.backward_bias(dgates, diff[1], self.n, rows, add[1])
+            if diff[self.bias] is not None:
+                ops.inner_product.backward_bias(dgates, diff[self.bias], self.n, rows, add[self.bias])
             return
         if diff[1] is None and diff[2] is None and down[2] is None:
             return
@@ -262,6 +266,7 @@ class LSTMLayer(RecurrentLayer):
 
     states = ("h", "c")
     gates = 4
+    limit = 0.0  # of the gradients of the gates; 0: none
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         super().declare(bottom_shapes, top_shapes, ops)
@@ -277,7 +282,7 @@ class LSTMLayer(RecurrentLayer):
         add = self._input_products(io)
         first, last = (LstmState(*ends) for ends in self._ends(io))
         own, kept = io.scratch, LstmState(io.scratch["hidden"], io.scratch.get("cells"))
-        arrays = own["gates"], add, io.param[self.hidden], io.bottom[1]
+        arrays = own["gates"], add, io.param[self.hidden], self._cont(io)
         io.ops.lstm.forward(*arrays, first, io.top[0], last, kept)
 
     def backward(self, io: Pass) -> None:
@@ -285,10 +290,81 @@ class LSTMLayer(RecurrentLayer):
             self._no_gradient(io, range(len(io.param_diff)))
             return
         own = io.scratch
-        arrays = (own["gates"], own["cells"], io.bottom[1], io.param[self.hidden], io.top_diff[0])
-        io.ops.lstm.backward(*arrays, own["dgates"], own["back"], own["carry"])
+        arrays = (own["gates"], own["cells"], self._cont(io), io.param[self.hidden], io.top_diff[0])
+        io.ops.lstm.backward(*arrays, own["dgates"], LstmState(own["back"], own["carry"]), self.limit)
         self._from_gates(io)
         self._no_gradient_of_states(io)
+
+    def _cont(self, io: Pass) -> AnyArray:
+        """Return where sequences go on, T x N numbers."""
+        return io.bottom[1]
+
+
+@register_layer("Lstm")
+class SequenceLSTMLayer(LSTMLayer):
+    """(i, f, o, g) = W_h h_(t-1) + W_x x_t + b, D values each, c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g),
+    h_t = sigmoid(o) tanh(c_t), as LSTM, but from zero states in every forward and without a bottom that says so.
+
+    Bottom 0: x, (T, N, ...). Bottom 1, if given: cont (T, N), by which h_(t-1) and c_(t-1) are multiplied; then a
+    forward begins with the last states of the one before, as in LSTM. Top 0: h, (T, N, D). D is lstm_param.num_output.
+    Parameters: W_x (4D, I), W_h (4D, D), b (4D): LSTM's in another order.
+    Backward reads W_h and cont; x and W_x each for the gradient of the other; and the gates and states, which forward
+    saves. With clipping_threshold gradients of i, f, o, g are cut to it, at every step, before they go on.
+    Raises: LayerParamError for num_output 0, or a batch_size that is not N; else as LSTM.
+    Source: tianzhi0549/CTPN, caffe/src/caffe/layers/lstm_layer.cpp, and senlinuc/caffe_ocr,
+    src/caffe/layers/lstm_layer_Junhyuk.cpp, after junhyukoh/caffe-lstm, whose bottom is (T N, ...); there the gradient
+    of W_h does not know of cont.
+    """
+
+    declares = replace(LSTMLayer.declares, bottoms=between(1, 2), computes_all_param_gradients=False)
+    exposed, static = 0, False
+    hidden, bias = 1, 2
+
+    def check_counts(self, n_bottom: int, n_top: int) -> None:
+        Layer.check_counts(self, n_bottom, n_top)
+        self.carries = n_bottom == 2
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p = self.param.lstm_param
+        self.dim, self.limit = p.num_output, p.clipping_threshold
+        if self.dim < 1:
+            raise self.error("num_output is 0", fix="add lstm_param { num_output: ... } of at least 1")
+        self.inputs, rows = self._width(bottom_shapes, 0, 2), self.gates * self.dim
+        self.add_param((rows, self.inputs), p.weight_filler)
+        self.add_param((rows, self.dim), p.weight_filler)
+        self.add_param((rows,), p.bias_filler)
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        tops, p = super().infer_shapes(bottom_shapes), self.param.lstm_param
+        if p.HasField("batch_size") and p.batch_size != tops[0][1]:
+            raise self.error(
+                f"batch_size is {p.batch_size}, but bottom 0 has {tops[0][1]} items",
+                fix="leave it out, and give a bottom (T, N, ...): a Reshape layer makes one of (T N, ...)",
+            )
+        return tops
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        super().declare(bottom_shapes, top_shapes, ops)
+        if not self.carries:
+            self.scratch("cont", (self.steps, self.items), lives=Lives.CALL)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        needs = super().backward_needs(propagate_down, param_propagate)
+        return needs if self.carries else replace(needs, bottoms=needs.bottoms - {1})
+
+    def forward(self, io: Pass) -> None:
+        if not self.carries:
+            for name in self.states:
+                io.ops.fill(io.scratch[name], 0)
+        super().forward(io)
+
+    def _cont(self, io: Pass) -> AnyArray:
+        if self.carries:
+            return super()._cont(io)
+        cont = io.scratch["cont"]
+        io.ops.fill(cont, 1)
+        io.ops.fill(cont[0], 0)
+        return cont
 
 
 @register_layer("LSTMUnit")

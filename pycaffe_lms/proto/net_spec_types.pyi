@@ -1871,6 +1871,29 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""y = log_base(shift + scale * x) (log_param: base -1, which means e; scale 1; shift 0)."""
+    def Lstm(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        num_output: Int = ...,
+        clipping_threshold: Float = 0,
+        weight_filler: Fields | pb.FillerParameter = ...,
+        bias_filler: Fields | pb.FillerParameter = ...,
+        batch_size: Int = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        lstm_param: Fields | pb.LstmParameter = ...,
+    ) -> Made:
+        r"""(i, f, o, g) = W_h h_(t-1) + W_x x_t + b, D values each, c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t), as LSTM, but from zero states in every forward and without a bottom that says so."""
     def MVN(
         self,
         *bottoms: Top,
@@ -3475,6 +3498,7 @@ class ParameterTypes:
     LocallyConnected: type[pb.LocallyConnectedParameter]
     Log: type[pb.LogParameter]
     Loss: type[pb.LossParameter]
+    Lstm: type[pb.LstmParameter]
     MVN: type[pb.MVNParameter]
     MaskResize: type[pb.MaskResizeParameter]
     MatMul: type[pb.MatMulParameter]
@@ -3534,6 +3558,7 @@ class ParameterTypes:
     Tile: type[pb.TileParameter]
     TokenData: type[pb.TokenDataParameter]
     Transformation: type[pb.TransformationParameter]
+    Transpose: type[pb.TransposeParameter]
     TripletLoss: type[pb.TripletLossParameter]
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]

@@ -73,6 +73,29 @@ def test_a_factor_for_each_channel():
         Net(parse_net(MUL.replace("dim: [2, 3, 1, 1]", "dim: [2, 3, 4, 5]")).message, TEST)
 
 
+TRANSPOSE = """
+layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: [2, 3, 4, 5] }} }} }}
+layer {{ name: "t" type: "Transpose" bottom: "x" top: "t" {} }}
+"""
+
+
+def test_a_transpose():
+    """CTPN, caffe.proto: the parameter for turning N x C x H x W into W x N x H x C is 3, 0, 2, 1."""
+    net = Net(parse_net(TRANSPOSE.format("transpose_param { dim: 3 dim: 0 dim: 2 dim: 1 }")).message, TEST)
+    x = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
+    net.blobs["x"].data[...] = x
+    net.forward()
+    assert net.blobs["t"].data.shape == (5, 2, 4, 3)
+    assert all(net.blobs["t"].data[w, n, h, c] == x[n, c, h, w] for n, c, h, w in np.ndindex(*x.shape))
+    net.close()
+
+
+@pytest.mark.parametrize("fields", ["", "transpose_param { dim: [0, 1, 1, 3] }", "transpose_param { dim: [0, -1] }"])
+def test_a_transpose_that_is_refused(fields):
+    with pytest.raises(PrototxtError, match='line 3: layer "t".*does not name every axis once'):
+        parse_net(TRANSPOSE.format(fields))
+
+
 DATA = """name: "n"
 richness: 1000
 mem_param {{ optimize_train: true }}

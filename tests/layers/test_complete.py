@@ -37,6 +37,7 @@ WITHOUT_EFFECT = {
 } | {
     ("relu_param", "relu6"): "reading makes the layer a ReLU6 (tests/formats/test_paddings.py)",
     ("reshape_param", "pixelshuffler"): "reading makes it four layers (tests/formats/test_spread_layers.py)",
+    ("transpose_param", "dim"): "reading makes it a Permute (tests/formats/test_spread_layers.py)",
     ("image_gt_data_param", "mean_file"): "the fork reads it nowhere; transform_param.mean_value is the working one",
     ("image_gt_data_param", "mirror"): "the fork reads it nowhere; transform_param.mirror is the working one",
     **{

@@ -333,3 +333,86 @@ def test_debug_info_is_said_to_show_nothing(caplog):
     caplog.set_level(logging.WARNING, "pycaffe_lms")
     LayerBench("RNN", "recurrent_param { num_output: 3 debug_info: true }", _shapes("RNN"))
     assert "debug_info shows nothing" in caplog.text
+
+
+# -- Lstm: LSTM's numbers with the parameters in another order ---------------------------------------------------------
+def _lstm_text(more=""):
+    return f'lstm_param {{ num_output: {D} weight_filler {{ type: "gaussian" std: 0.3 }} {more} }}'
+
+
+CASES += [
+    Case("Lstm", _lstm_text("bias_filler { value: 0.5 }"), ((4, 3, INPUTS),)),
+    Case("Lstm", _lstm_text("clipping_threshold: 0.05"), ((5, 2, INPUTS),)),
+    Case("Lstm", _lstm_text("batch_size: 3"), ((4, 3, 2, 2), (4, 3)), integer_bottoms=((1, 2),)),
+    Case("Lstm", f"lstm_param {{ num_output: {D} }}", ((1, 5, INPUTS),), phase=1),
+]
+
+
+def _both(shapes, more=""):
+    """Return benches of Lstm and LSTM with the same parameters, LSTM with a bottom of marks."""
+    ours, plain = LayerBench("Lstm", _lstm_text(more), shapes), _bench("LSTM", *shapes[0][:2])
+    rng = np.random.default_rng(4)
+    for array, other in zip(ours.params, (0, 2, 1), strict=True):
+        array[...] = plain.params[other][...] = rng.normal(size=array.shape)
+    return ours, plain
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_lstm_of_forks_is_lstm(marked):
+    """Two forwards: without marks the second begins anew, with them it goes on."""
+    shapes = ((4, 3, INPUTS), (4, 3))
+    ours, plain = _both(shapes if marked else shapes[:1])
+    for seed in range(2):
+        x, _ = _bottoms(plain, seed)
+        cont = CONT if marked else (np.arange(4) > 0)[:, None] * np.ones((4, 3))
+        (expected,) = plain.forward([x, cont])
+        (found,) = ours.forward([x, cont][: 1 + marked])
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        top_diff = [np.cos(expected)]
+        (down, diffs), (plain_down, plain_diffs) = ours.backward(top_diff), plain.backward(top_diff)
+        np.testing.assert_allclose(down[0], plain_down[0], rtol=1e-11)
+        for diff, other in zip(diffs, (0, 2, 1), strict=True):
+            np.testing.assert_allclose(diff, plain_diffs[other], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_gradients_of_lstm_of_forks(marked):
+    ours, plain = _both(((4, 3, INPUTS), (4, 3))[: 1 + marked])
+    check_gradient(ours, _bottoms(plain)[: 1 + marked], refill=_start_again if marked else None)
+
+
+def test_gradients_of_gates_are_cut():
+    """Of the last step from the formula, before it goes on to the step before."""
+    limit = 0.02
+    ours, plain = _both(((2, 3, INPUTS),), f"clipping_threshold: {limit}")
+    x, _ = _bottoms(plain)
+    cont = np.array([[0.0] * 3, [1.0] * 3])
+    ours.forward([x])
+    plain.forward([x, cont])
+    top_diff = [np.stack([np.zeros((3, D)), np.ones((3, D))])]
+    ours.backward(top_diff)
+    plain.backward(top_diff)
+    free, found = plain.scratch["dgates"], ours.scratch["dgates"]
+    assert (np.abs(free[1]) > limit).any()
+    np.testing.assert_allclose(found[1], np.clip(free[1], -np.float32(limit), np.float32(limit)), rtol=1e-12)
+    assert np.abs(found).max() <= np.float32(limit)
+    gates, w_h = ours.scratch["gates"], ours.params[1]
+    output_gate = slice(2 * D, 3 * D)
+    o, c = gates[0][:, output_gate], gates[0][:, :D] * gates[0][:, 3 * D :]
+    expected = (found[1] @ w_h) * np.tanh(c) * o * (1 - o)
+    np.testing.assert_allclose(found[0][:, output_gate], np.clip(expected, -limit, limit), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "more, shapes, error",
+    [
+        ("num_output: 0", ((4, 3, 2),), LayerParamError),
+        ("num_output: 2 batch_size: 4", ((4, 3, 2),), LayerParamError),
+        ("num_output: 2", ((12, 2),), ShapeError),
+        ("num_output: 2", ((4, 3, 2), (3, 4)), ShapeError),
+        ("num_output: 2", ((4, 3, 2), (4, 3), (4, 3)), BlobCountError),
+    ],
+)
+def test_lstm_of_forks_refused(more, shapes, error):
+    with pytest.raises(error, match='layer "l"'):
+        LayerBench("Lstm", f"lstm_param {{ {more} }}", shapes)

@@ -1,8 +1,8 @@
 """Upgrade nets and solvers of every generation to the current one; pure functions, message to message.
 
 Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
-Intel's `bn_stats_batch_size`, crop_height, offsets of crops, `solver_type`. Arguments are not changed; a message that
-needs no upgrade is returned itself.
+Intel's `bn_stats_batch_size`, crop_height, offsets of crops, Transpose, `solver_type`. Arguments are not changed; a
+message that needs no upgrade is returned itself.
 Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
 See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
 """
@@ -81,6 +81,7 @@ _DATA_PARAM = {
     _V1.VIDEO_DATA: "video_data_param",
 }
 _CROP_SIDES = attrgetter("transform_param.crop_height", "transform_param.crop_width")
+_TYPE = attrgetter("type")
 _PICTURES = ("Data", "ImageData", "MemoryData")
 _MOVED = ("scale", "mean_file", "crop_size", "mirror")
 # field of ParamSpec -> the V1 list for it
@@ -109,6 +110,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         move_crop_sides,
         spread_paddings,
         spread_layers,
+        turn_transposes,
         place_crops,
     ):
         result = result.then(step)
@@ -238,6 +240,30 @@ def move_crop_sides(net: NetParameter) -> Upgraded:
             p.crop_h, p.crop_w = p.crop_height or p.crop_size, p.crop_width or p.crop_size
             for field in ("crop_height", "crop_width", "crop_size"):
                 p.ClearField(field)
+    return Upgraded(new, tuple(range(len(new.layer))))
+
+
+def turn_transposes(net: NetParameter) -> Upgraded:
+    """Turn Transpose into Permute (CTPN, caffe_ocr: caffe/src/caffe/layers/transpose_layer.cpp).
+
+    Raises: UpgradeError where transpose_param.dim does not name every axis once.
+    """
+    if "Transpose" not in map(_TYPE, net.layer):
+        return unchanged(net)
+    new = copy.deepcopy(net)
+    for k, layer in enumerate(new.layer):
+        if layer.type == "Transpose":
+            order = list(layer.transpose_param.dim)
+            if sorted(order) != list(range(len(order))) or not order:
+                raise UpgradeError(
+                    f"has transpose_param.dim {order}, which does not name every axis once",
+                    source=k,
+                    layer=layer.name,
+                    fix="write dim: [1, 0] and alike",
+                )
+            layer.type = "Permute"
+            layer.permute_param.order.extend(order)
+            layer.ClearField("transpose_param")
     return Upgraded(new, tuple(range(len(new.layer))))
 
 

@@ -144,21 +144,27 @@ def lstm_backward(
     weight: HostArray,
     dh: HostArray,
     dgates: HostArray,
-    back: HostArray,
-    carry: HostArray,
+    back: LstmState,
+    limit: float,
 ) -> None:
-    """Compute dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
+    """Compute dgates (T, N, 4D) from what forward kept and dh; back (N, D each) is workspace.
+
+    limit: above 0, dgates are cut to -limit..limit, step by step.
+    """
+    dh_prev, carry = back
     steps, items, dim = dh.shape
     cont = cont.reshape(steps, items)
     carry.fill(0)
     for t in reversed(range(steps)):
         last = t + 1 == steps
         if not last:
-            np.matmul(dgates[t + 1], weight, out=back)
+            np.matmul(dgates[t + 1], weight, out=dh_prev)
         for rows in _pieces(items, 4 * dim):
-            d = dh[t, rows] if last else dh[t, rows] + back[rows] * _column(cont[t + 1], rows)
+            d = dh[t, rows] if last else dh[t, rows] + dh_prev[rows] * _column(cont[t + 1], rows)
             k, dc = _column(cont[t], rows), carry[rows]
             _cell_backward(gates[t, rows], cells[t, rows], k, d, dc, dgates[t, rows], dc, dim)
+            if limit > 0:
+                np.clip(dgates[t, rows], -limit, limit, out=dgates[t, rows])
 
 
 @_without_warnings

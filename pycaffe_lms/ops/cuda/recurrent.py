@@ -79,9 +79,12 @@ extern "C" __global__ void lstm_step(T* gates, const T* add, const T* cont, T* c
   }
 }
 
+__device__ A cut(A x, A most) { return x > most ? most : x < -most ? -most : x; }
+
 extern "C" __global__ void lstm_step_backward(const T* gates, const T* cells, const T* cont, const T* dh, const T* back,
                                               T* dgates, T* carry, long long t, long long steps, long long items,
-                                              long long dim) {
+                                              long long dim, double limit) {
+  const A most = limit;
   const bool last = t + 1 == steps;
   const long long size = items * dim;
   LOOP(j, size) {
@@ -91,8 +94,9 @@ extern "C" __global__ void lstm_step_backward(const T* gates, const T* cells, co
     const A d_h = last ? (A)dh[t * size + j] : dh[t * size + j] + back[j] * (A)cont[(t + 1) * items + n];
     const A d_c = last ? (A)0 : (A)carry[j];
     A dc_prev;
-    const Cell g = cell_gradient({x[0], x[dim], x[2 * dim], x[3 * dim]}, cells[t * size + j], cont[t * items + n], d_h,
-                                 d_c, &dc_prev);
+    Cell g = cell_gradient({x[0], x[dim], x[2 * dim], x[3 * dim]}, cells[t * size + j], cont[t * items + n], d_h, d_c,
+                           &dc_prev);
+    if (limit > 0) g = {cut(g.i, most), cut(g.f, most), cut(g.o, most), cut(g.g, most)};
     dx[0] = g.i; dx[dim] = g.f; dx[2 * dim] = g.o; dx[3 * dim] = g.g;
     carry[j] = dc_prev;
   }
@@ -199,16 +203,16 @@ def lstm_backward(
     weight: AnyArray,
     dh: AnyArray,
     dgates: AnyArray,
-    back: AnyArray,
-    carry: AnyArray,
+    back: LstmState,
+    limit: float,
 ) -> None:
-    """Compute dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
+    """Compute dgates (T, N, 4D) from what forward kept and dh; back (N, D each) is workspace."""
     steps, items, dim = dh.shape
-    arrays = (gates, cells, cont, dh, back, dgates, carry)
+    arrays = (gates, cells, cont, dh, back.h, dgates, back.c)
     for t in reversed(range(steps)):
         if t + 1 < steps:
-            cuda.gemm(False, False, items, dim, 4 * dim, 1.0, dgates[t + 1], weight, 0.0, back)
-        cuda.launch(_LSTM, "lstm_step_backward", dh.dtype, items * dim, *arrays, t, steps, items, dim)
+            cuda.gemm(False, False, items, dim, 4 * dim, 1.0, dgates[t + 1], weight, 0.0, back.h)
+        cuda.launch(_LSTM, "lstm_step_backward", dh.dtype, items * dim, *arrays, t, steps, items, dim, float(limit))
 
 
 def lstm_unit_forward(c_prev: AnyArray, x: AnyArray, cont: AnyArray, c: AnyArray, h: AnyArray) -> None:
