@@ -3306,6 +3306,24 @@ class LayerTypes:
         video_data_param: Fields | pb.VideoDataParameter = ...,
     ) -> Made:
         r"""Clips of the list video_data_param.source, again and again, as video-caffe and C3D train on them."""
+    def WarpCTCLoss(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        ctc_loss_param: Fields | pb.CTCLossParameter = ...,
+    ) -> Made:
+        r"""loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels."""
     def WindowData(
         self,
         *bottoms: Top,

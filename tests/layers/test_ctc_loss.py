@@ -1,4 +1,4 @@
-"""CTCLoss and CtcLoss against sums over all paths, against numbers of PyTorch, and their gradients."""
+"""CTCLoss, CtcLoss and WarpCTCLoss against sums over all paths, against numbers of PyTorch, and their gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby, product
 import numpy as np
 import pytest
 
-from pycaffe_lms.errors import LayerParamError, ShapeError
+from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
 
 from .cases import Case
 from .harness import LayerBench, check_gradient
@@ -46,7 +46,7 @@ def drawn_rows(rng, shapes):
     return [rng.normal(size=shapes[0]), labels]
 
 
-CTC, WARP = "CTCLoss", "CtcLoss"
+CTC, WARP, OCR = "CTCLoss", "CtcLoss", "WarpCTCLoss"
 FIELDS = "ctc_loss_param {{ {} }}"
 CASES: list[Case] = [
     Case(CTC, "", ((6, 1, 4), (6, 1), (3, 1)), maker=drawn),
@@ -62,6 +62,8 @@ CASES: list[Case] = [
     Case(CTC, "", ((40, 7, 300), (40, 7), (20, 7)), maker=drawn),
     Case(WARP, FIELDS.format("time_step: 9 alphabet_size: 6"), ((9, 4, 6), (4, 3)), maker=drawn_rows),
     Case(WARP, FIELDS.format("time_step: 150 alphabet_size: 5"), ((150, 2, 5), (2, 70)), maker=drawn_rows),
+    Case(OCR, "", ((9, 4, 6), (4, 3)), maker=drawn_rows),
+    Case(OCR, FIELDS.format("blank_index: 2"), ((9, 4, 6, 1), (4, 3, 1, 1)), maker=drawn_rows),
 ]
 
 
@@ -143,6 +145,18 @@ def test_rows_of_labels_give_the_numbers_of_pytorch():
     np.testing.assert_allclose(2 * np.abs(dx).sum(axis=(0, 2)), WARP_ABSOLUTE, rtol=1e-11)
 
 
+@pytest.mark.parametrize("blank, labels", [(0, [[3, 0, 1], [2, 2, 0]]), (2, [[3, 2, 1], [0, 1, 2]])])
+def test_rows_of_labels_with_a_blank_index(blank, labels):
+    """caffe_ocr, warp_ctc_loss_layer.cpp: labels that are the blank are left out; all steps count."""
+    fields = FIELDS.format(f"blank_index: {blank}") if blank else ""
+    bench = LayerBench(OCR, fields, ((5, 2, 4), (2, 3)))
+    x = np.random.default_rng(3).normal(size=(5, 2, 4))
+    (loss,) = bench.forward([x, np.array(labels, float)])
+    read = [[c for c in row if c != blank] for row in labels]
+    wanted = [all_paths_loss(x[:, i], read[i], blank) for i in range(2)]
+    assert float(loss) == pytest.approx(np.mean(wanted), rel=1e-12)
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.shapes[0][1] == 1], ids=str)
 def test_gradient_of_one_sequence_is_the_slope(case):
     check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(5)))
@@ -195,6 +209,9 @@ def test_a_wrong_label_of_a_row_makes_the_loss_nan():
         (CTC, "blank_index: 4", ((6, 2, 4), (6, 2), (3, 2)), LayerParamError),
         (CTC, "output_delay: -1", ((6, 2, 4), (6, 2), (3, 2)), LayerParamError),
         (WARP, "time_step: 6 alphabet_size: 4", ((6, 2, 4), (3, 3)), ShapeError),
+        (OCR, "", ((6, 2, 4), (3, 2)), ShapeError),
+        (OCR, "blank_index: -1", ((6, 2, 4), (2, 3)), LayerParamError),
+        (OCR, "", ((6, 2, 4), (6, 2), (3, 2)), BlobCountError),
         (WARP, "time_step: 5 alphabet_size: 4", ((6, 2, 4), (2, 3)), LayerParamError),
         (WARP, "time_step: 6", ((6, 2, 4), (2, 3)), LayerParamError),
         (WARP, "time_step: 6 alphabet_size: 4 blank_label: -1", ((6, 2, 4), (2, 3)), LayerParamError),

@@ -1,4 +1,4 @@
-"""CTCLoss, or CtcLoss: the loss of sequences whose labels have no known places."""
+"""CTCLoss, CtcLoss or WarpCTCLoss: the loss of sequences whose labels have no known places."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .base import LossLayer
 
 @register_layer("CTCLoss")
 @register_layer("CtcLoss")
+@register_layer("WarpCTCLoss")
 class CTCLossLayer(LossLayer):
     """loss = mean over N sequences of -log P(labels), P being the sum over all paths that read as the labels.
 
@@ -28,6 +29,7 @@ class CTCLossLayer(LossLayer):
     CtcLoss: time_step (T), alphabet_size (C, the blank included) and blank_label (default 0). Bottom 0: as above.
     Bottom 1: labels, (N, L), cut to integers; those that are the blank fill up and do not count. All sequences have T
     steps.
+    WarpCTCLoss: as CtcLoss, but of these fields reads blank_index alone (default 0).
     Top 0: the loss, no axes. Only bottom 0 gets a gradient.
     A sequence of one step without labels adds 0 to the sum of CTCLoss; one for whose labels there is no time adds
     infinity. A label that names no class makes the loss NaN (in CTCLoss: where labels follow it).
@@ -36,7 +38,8 @@ class CTCLossLayer(LossLayer):
     Raises: BlobCountError, ShapeError for bottoms that do not fit each other; LayerParamError for a blank or an
     output_delay out of range, or sizes that are not those of bottom 0.
     Source: ChWick/caffe, src/caffe/layers/ctc_loss_layer.cpp (there any loss weight counts as 1);
-    xmfbit/warpctc-caffe, src/caffe/layers/ctc_loss_layer.cpp, with Baidu's warp-ctc.
+    xmfbit/warpctc-caffe, src/caffe/layers/ctc_loss_layer.cpp, and senlinuc/caffe_ocr, warp_ctc_loss_layer.cpp, with
+    Baidu's warp-ctc. WarpCTCLoss of three or four bottoms is not read: the forks disagree about its blank.
     """
 
     declares = replace(
@@ -48,7 +51,7 @@ class CTCLossLayer(LossLayer):
     )
 
     def setup(self, bottom_shapes: Shapes) -> None:
-        self.by_item = self.param.type == "CtcLoss"
+        self.by_item = self.param.type != "CTCLoss"
         self.declares = replace(self.declares, bottoms=exactly(2 if self.by_item else 3))
         self.check_counts(len(self.param.bottom), len(self.param.top))
 
@@ -76,13 +79,16 @@ class CTCLossLayer(LossLayer):
 
     def _rule_of_rows(self, bottom_shapes: Shapes, steps: int, items: int, classes: int) -> CtcRule:
         p = self.param.ctc_loss_param
+        most = self._matrix(bottom_shapes[1], 0, items, 1, "(N, L), L being the most labels of a sequence")
+        if self.param.type == "WarpCTCLoss":
+            blank = self._blank(p.blank_index if p.HasField("blank_index") else 0, classes, "blank_index")
+            return CtcRule(steps, items, classes, most, blank, by_item=True)
         for field, size, axis in (("time_step", steps, 0), ("alphabet_size", classes, 2)):
             if getattr(p, field) != size:
                 raise self.error(
                     f"{field} is {getattr(p, field)}, but axis {axis} of the scores has size {size}",
                     fix=f"write ctc_loss_param {{ {field}: {size} }}",
                 )
-        most = self._matrix(bottom_shapes[1], 0, items, 1, "(N, L), L being the most labels of a sequence")
         blank = self._blank(p.blank_label, classes, "blank_label")
         return CtcRule(steps, items, classes, most, blank, by_item=True)
 
