@@ -33,7 +33,7 @@ def pooling(site: Site) -> str | list[str]:
     if layer.random:
         return _by_probability(site, window)
     if not layer.max:
-        return site.op("GlobalAveragePool", site.x) if everything else average(site, site.x, window)
+        return site.op("GlobalAveragePool", site.x) if everything else average(site, site.x, window, layer.inside)
     if len(site.top_shapes) == 1:
         return site.op("GlobalMaxPool", site.x) if everything else maximum(site, site.x, window)
     best, places = site.ops("MaxPool", site.x, outputs=2, **window.attributes())
@@ -86,7 +86,11 @@ def maximum(site: Site, x: str, window: Window) -> str:
     return _with_empty(site, y, window, _LOWEST)
 
 
-def average(site: Site, x: str, window: Window) -> str:
+def average(site: Site, x: str, window: Window, inside: bool = False) -> str:
+    """Write averages; inside: of the places inside the input, else of Caffe's windows."""
+    if inside:
+        y = site.op("AveragePool", x, **window.attributes(), count_include_pad=0)
+        return _with_empty(site, y, window, 0)
     y, factors = _mean(site, x, window), window.factors()
     if factors is not None:
         y = site.op("Mul", y, site.const(factors, site.dtype))

@@ -126,7 +126,10 @@ class ConvGeometry:
 
 @dataclass(frozen=True, slots=True)
 class PoolGeometry:
-    """Describe a pooling of `planes` (items x channels) planes; every tuple has a value per spatial axis."""
+    """Describe a pooling of `planes` (items x channels) planes; every tuple has a value per spatial axis.
+
+    inside: averages are those of the places inside the input; else padding counts, see `divisors`.
+    """
 
     planes: int
     in_spatial: Ints
@@ -134,15 +137,18 @@ class PoolGeometry:
     kernel: Ints
     stride: Ints
     pad: Ints
+    inside: bool = False
 
     def divisors(self, axis: int) -> list[int]:
         """Return the divisors of an average's sums, one per output along `axis`.
 
-        A divisor is the size of the window, clipped to size + pad at its far end only: near padding counts in full. It
-        is 1 for an empty window, whose sum is 0.
+        A divisor is the size of the window, clipped to size + pad at its far end only: near padding counts in full;
+        with `inside` clipped to the input. It is 1 for an empty window, whose sum is 0.
         """
         size, kernel, stride, pad = self.in_spatial[axis], self.kernel[axis], self.stride[axis], self.pad[axis]
         starts = (o * stride - pad for o in range(self.out_spatial[axis]))
+        if self.inside:
+            return [max(1, min(start + kernel, size) - max(start, 0)) for start in starts]
         return [max(1, min(start + kernel, size + pad) - start) for start in starts]
 
     def simpler(self, keep_planes: bool) -> PoolGeometry:
@@ -162,7 +168,7 @@ class PoolGeometry:
             else:
                 axes.append(axis)
         axes = [(1, 1, 1, 1, 0)] * (2 - len(axes)) + axes
-        return PoolGeometry(planes, *zip(*axes, strict=True))
+        return PoolGeometry(planes, *zip(*axes, strict=True), inside=self.inside)
 
 
 def _covered(axis: Ints) -> bool:

@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 764bf733cb87f26c4391987407dae2f77689d40484171c795ea5d05c1f254536
+# sha256 of proto/caffe.proto: b5ab1ee566ffbe3c7fee2e83b1d0bbc1f2a559de99b601b64fb339b62d3dda56
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

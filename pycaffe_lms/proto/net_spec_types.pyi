@@ -2126,7 +2126,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
-        r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
+        r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image; AVE_EXC_PAD: inside the image itself. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
     def Normalize(
         self,
         *bottoms: Top,
@@ -2308,7 +2308,7 @@ class LayerTypes:
         lms_param: Fields | pb.LMSParameter = ...,
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
-        r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
+        r"""MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none). AVE: y = the window's sum / the number of its places inside the padded image; AVE_EXC_PAD: inside the image itself. STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of x, 0 where the sum is not positive."""
     def Power(
         self,
         *bottoms: Top,

@@ -68,10 +68,21 @@ def test_averages_without_padding_relu6_and_squeeze():
     assert [layer.type for layer in parsed.message.layer] == ["Input", "ReLU6", "Pooling", "Squeeze"]
 
 
+def test_averages_of_what_is_inside_the_padding():
+    sides = "pad_l: 1 pad_r: 1 pad_t: 1 pad_b: 1"
+    x, y, _, parsed = _run(
+        'layer { name: "y" type: "Pooling" bottom: "x" top: "y" pooling_param {\n'
+        f"  pool: AVE_EXC_PAD kernel_h: 3 kernel_w: 3 {sides} ceil_mode: false }} }}"
+    )
+    assert y.shape == x.shape and parsed.message.layer[1].pooling_param.pad_h == 1
+    for h, v in np.ndindex(*y.shape[2:]):
+        window = x[:, :, max(0, h - 1) : h + 2, max(0, v - 1) : v + 2]
+        np.testing.assert_allclose(y[:, :, h, v], window.mean(axis=(2, 3)), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "layer, message",
     [
-        ('"Pooling" pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }', "averages without its padding"),
         ('"Pooling" pooling_param { kernel_size: 3 stride: 2 pad_t: 1 pad_b: 0 ceil_mode: false }', "pads 1 above"),
         ('"Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_r: 1 pad_b: 1 ceil_mode: false }', "pads 0"),
         ('"Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 1 pad_l: 1 }', "single sides and pad"),

@@ -35,6 +35,16 @@ CASES: list[Case] = [
 ] + [
     _case("kernel_size: 2 stride: 2", (2, 2, 5, 4), n_top=2),
     _case("kernel_size: 3 stride: 2 pad: 1", (2, 2, 5, 4), n_top=2),
+    *(
+        _case(f"pool: AVE_EXC_PAD {fields}", (2, 3, 6, 5))
+        for fields in (
+            "kernel_size: 3 stride: 1 pad: 1 ceil_mode: false",
+            "kernel_size: 3 stride: 3 pad: 2",
+            "kernel_h: 3 kernel_w: 7 stride: 2 pad_h: 0 pad_w: 3",
+            "kernel_size: 2 stride: 4",
+            "global_pooling: true",
+        )
+    ),
     _case("kernel_size: 16 stride: 3 pad: 1", (1, 2, 17, 18), n_top=2),  # more places than a byte counts
 ]
 
@@ -48,7 +58,7 @@ def windows(shape, param):
 
     kernel = [height, width] if param.global_pooling else pick("kernel_size", ("kernel_h", "kernel_w"))
     stride, pad = pick("stride", ("stride_h", "stride_w")), pick("pad", ("pad_h", "pad_w"))
-    up = np.ceil if param.round_mode == param.CEIL else np.floor
+    up = np.floor if param.round_mode == param.FLOOR or "ceil_mode: false" in str(param) else np.ceil
     out = [int(up((n + 2 * p - k) / s)) + 1 for n, k, s, p in zip(shape[2:], kernel, stride, pad, strict=True)]
     if any(pad):
         out = [o - ((o - 1) * s >= n + p) for o, n, s, p in zip(out, shape[2:], stride, pad, strict=True)]
@@ -74,6 +84,9 @@ def reference(x, param):
                 for r in range(max(r0, 0), min(r1, x.shape[2]))
                 for q in range(max(c0, 0), min(c1, x.shape[3]))
             ]
+            if param.pool == param.AVE_EXC_PAD:
+                y[n, c, i, j] = np.mean([v for v, _, _ in inside]) if inside else 0
+                continue
             if param.pool == param.AVE:
                 y[n, c, i, j] = sum(v for v, _, _ in inside) / ((r1 - r0) * (c1 - c0)) if inside else 0
                 continue

@@ -49,6 +49,9 @@ CASES: list[Case] = (
     + [_case(fields, shape, n_top=2) for fields, shape in WINDOWS[1:8]]
     + [
         _case("pool: AVE " + _shape((2, 2), (1, 2), (0, 1)), (1, 2, 4, 5)),
+        _case("pool: AVE_EXC_PAD " + _shape((2, 3, 2), (2, 2, 1), (1, 1, 0)), (1, 2, 4, 5, 3)),
+        _case("pool: AVE_EXC_PAD " + _shape((3, 2, 3), (3, 1, 2), (2, 0, 1)), (1, 2, 4, 3, 4)),
+        _case("pool: AVE_EXC_PAD " + _shape((3,), (2,), (1,)), (2, 2, 6)),
         _case(_shape((1, 2, 2), (1, 2, 2)), (1, 2, 3, 4, 5), type="NdPooling"),
     ]
 )
@@ -75,6 +78,8 @@ def reference(x, bench):
                 if value > best:
                     best, where = value, index
             y[(n, c, *place)], mask[(n, c, *place)] = best, where
+        elif values and layer.inside:
+            y[(n, c, *place)] = np.mean([v for v, _ in values])
         elif values:
             y[(n, c, *place)] = sum(v for v, _ in values) / np.prod([e - b for b, e in zip(starts, ends, strict=True)])
     return y, mask
@@ -115,11 +120,11 @@ def test_a_window_wholly_outside_gets_no_gradient_and_the_second_top_none(fields
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize("pad", [0, 1])
-def test_two_axes_through_the_general_operations_give_the_same_bits(pad, dtype):
+@pytest.mark.parametrize("pad, inside", [(0, False), (1, False), (1, True)])
+def test_two_axes_through_the_general_operations_give_the_same_bits(pad, inside, dtype):
     rng = np.random.default_rng(6)
     out = (4, 3) if pad else (3, 3)
-    g = PoolGeometry(5, (7, 6), out, (3, 2), (2, 2), (pad, pad))
+    g = PoolGeometry(5, (7, 6), out, (3, 2), (2, 2), (pad, pad), inside)
     x, dy = rng.normal(size=(5, 7, 6)).astype(dtype), rng.normal(size=(5, *out)).astype(dtype)
     results = []
     for module, suffix in ((pooling, ""), (pooling_nd, "_nd")):

@@ -1,17 +1,20 @@
-"""CUDA kernels of CenterLoss, DeephiResize and LocallyConnected, emulated on the host, against those of the CPU."""
+"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, AVE_EXC_PAD, emulated on the host, against the CPU's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.cuda.conv import local
 from pycaffe_lms.ops.cuda.loss import center
 from pycaffe_lms.ops.cuda.shape import resize
+from pycaffe_lms.ops.geometry import PoolGeometry
 from pycaffe_lms.ops.records import LocalWindows, Resize
 
 from .emulated import COMPILER, Kernels
+from .test_cuda_launches import shown
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
@@ -69,3 +72,26 @@ def test_locally_connected(both, monkeypatch, windows):
     for add in (False, True):
         start = w if add else np.full(w.shape, np.nan)
         both(local, "local_backward_weight", monkeypatch, [x, dy, start], 2, windows, add)
+
+
+@pytest.mark.parametrize("order", ["", "_last", "_nd"])
+def test_averages_of_what_is_inside(monkeypatch, tmp_path, order):
+    """Windows 3 x 2 with padding, of planes and with channels last; stride 2 leaves one beyond the far border."""
+    rng, g = np.random.default_rng(4), PoolGeometry(6, (7, 6), (4, 4), (3, 2), (2, 2), (1, 1), inside=True)
+    x, dy = rng.normal(size=(2, 3, 7, 6)).astype(np.float32), rng.normal(size=(2, 3, 4, 4)).astype(np.float32)
+    rest = (3, g) if order == "_last" else (g,)
+
+    def launch(source, kernel, dtype, threads, *args, block=64, grid=2):
+        folder = tmp_path / kernel
+        folder.mkdir()
+        Kernels(folder, np.float32, {kernel: source}).run(kernel, grid, block, *args)
+
+    monkeypatch.setattr(cuda, "launch", launch)
+    results = []
+    for device in ("cpu", "cuda"):
+        ops, y, dx = load_ops(device).functions(), np.full_like(dy, np.nan), np.full_like(x, np.nan)
+        ops[f"average_pool{order}_forward"](*shown((x, y)), *rest)
+        ops[f"average_pool{order}_backward"](*shown((dy, dx)), *rest)
+        results.append((y, dx))
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=2e-6, atol=1e-6)

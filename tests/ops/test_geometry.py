@@ -55,6 +55,11 @@ def test_divisors_count_near_padding_fully_and_far_padding_to_its_border():
     assert g.divisors(0) == [3, 3, 3, 2]
 
 
+def test_divisors_of_what_is_inside():
+    inside = PoolGeometry(1, (5, 5), (4, 4), (3, 3), (2, 2), (1, 1), inside=True)  # windows -1..1, 1..3, 3..5, 5..7
+    assert inside.divisors(0) == [2, 3, 2, 1]
+
+
 def test_more_axes_are_the_same_convolution():
     g = ConvGeometry(2, 4, 6, 2, (9,), (4,), (3,), (2,), (0,), (1,)).with_axes(3)
     assert (g.in_spatial, g.kernel, g.stride, g.pad) == ((1, 1, 9), (1, 1, 3), (1, 1, 2), (0, 0, 0))

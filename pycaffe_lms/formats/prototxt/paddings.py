@@ -16,8 +16,8 @@ _CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
 
 
 def spread_paddings(net: NetParameter) -> Upgraded:
-    """Turn pad_l, pad_r, pad_t and pad_b into pad_h and pad_w, a Pad layer or ceil_mode; AVE_EXC_PAD without padding
-    into AVE, and relu6 into ReLU6.
+    """Turn pad_l, pad_r, pad_t and pad_b into pad_h and pad_w, a Pad layer or ceil_mode; AVE_EXC_PAD without padding,
+    which is the same, into AVE; and relu6 into ReLU6.
 
     Raises: UpgradeError for paddings that no layer has.
     """
@@ -76,9 +76,7 @@ def _rewritten(layer: LayerParameter, k: int) -> list[LayerParameter]:
 def _pooling(layer: LayerParameter, p: Any, k: int) -> None:
     top, bottom, left, right = sides = _taken(layer, p, k)
     padded = any(sides) or p.pad or p.pad_h or p.pad_w
-    if p.pool == PoolingParameter.AVE_EXC_PAD:
-        if padded:
-            raise _wrong(layer, k, "averages without its padding", "write pool: AVE, if the result may differ")
+    if p.pool == PoolingParameter.AVE_EXC_PAD and not padded:
         p.pool = PoolingParameter.AVE
     if (top, left) == (bottom, right):
         if any(sides):

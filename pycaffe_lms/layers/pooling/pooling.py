@@ -53,7 +53,7 @@ def rounds_up(layer: Layer, pool: caffe_pb2.PoolingParameter) -> bool:
 @register_layer("NdPooling")
 class PoolingLayer(RandomLayer):
     """MAX: y = the window's maximum (the first in row-major order; never a NaN or padding; -FLT_MAX if there is none).
-    AVE: y = the window's sum / the number of its places inside the padded image.
+    AVE: y = the window's sum / the number of its places inside the padded image; AVE_EXC_PAD: inside the image itself.
     STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with
     probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of
     x, 0 where the sum is not positive.
@@ -68,7 +68,7 @@ class PoolingLayer(RandomLayer):
     Raises: LayerParamError for contradicting or impossible fields; ShapeError for fewer than 3 axes, for another number
     of axes after set-up, or for an input that no window fits.
     Source: BVLC/caffe, src/caffe/layers/pooling_layer.{cpp,cu}; the generator is Dropout's. NdPooling: chuckcho/
-    video-caffe, which has the _shape fields.
+    video-caffe, which has the _shape fields. AVE_EXC_PAD: Synopsys Caffe, pooling_layer.cpp.
     """
 
     declares = Declaration(tops=between(1, 2), splits_over_batch=True)
@@ -78,8 +78,7 @@ class PoolingLayer(RandomLayer):
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
         self.check_axes(bottom_shapes[0], 3)
         self.max = pool.pool == caffe_pb2.PoolingParameter.MAX
-        if pool.pool == caffe_pb2.PoolingParameter.AVE_EXC_PAD:  # reading a prototxt makes it AVE
-            raise self.error("pool is AVE_EXC_PAD", fix="write pool: AVE, if there is no padding")
+        self.inside = pool.pool == caffe_pb2.PoolingParameter.AVE_EXC_PAD
         self.random = pool.pool == caffe_pb2.PoolingParameter.STOCHASTIC
         if len(self.param.top) > 1 and not self.max:
             raise self.error("only MAX pooling has a second top", fix="remove the second top, or use pool: MAX")
@@ -114,7 +113,7 @@ class PoolingLayer(RandomLayer):
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         bottom, top = tuple(bottom_shapes[0]), tuple(top_shapes[0])
         window = self.kernel or bottom[2:]
-        geometry = PoolGeometry(bottom[0] * bottom[1], bottom[2:], top[2:], window, self.stride, self.pad)
+        geometry = PoolGeometry(bottom[0] * bottom[1], bottom[2:], top[2:], window, self.stride, self.pad, self.inside)
         if self.ndim != 4:
             geometry = geometry.simpler(keep_planes=len(top_shapes) > 1)
         self.geometry = geometry

@@ -95,11 +95,11 @@ def _backward(name: str, *arrays: AnyArray, g: PoolGeometry, mask: AnyArray | No
 
 
 def _of(g: PoolGeometry, mask: AnyArray | None) -> str:
-    return _source(g.kernel, g.stride, g.pad, C_TYPES[place_dtype(g) if mask is None else mask.dtype])
+    return _source(g.kernel, g.stride, g.pad, g.inside, C_TYPES[place_dtype(g) if mask is None else mask.dtype])
 
 
 @functools.cache
-def _source(kernel: Ints, stride: Ints, pad: Ints, places: str) -> str:
+def _source(kernel: Ints, stride: Ints, pad: Ints, inside: bool, places: str) -> str:
     """Return the kernels for one form of window; `places` is the type of a mask."""
     names = [a + b for a in ("K", "S", "P") for b in ("_H", "_W")]
     fixed = max(kernel) <= _UNROLLED
@@ -107,6 +107,7 @@ def _source(kernel: Ints, stride: Ints, pad: Ints, places: str) -> str:
     cover = (kernel[1] + 2) // stride[1] + 1  # outputs in a row that hold one of four neighbouring inputs
     ahead = {"AHEAD_X": kernel[1], "AHEAD_Y": min(cover, _AHEAD)} if fixed else {"AHEAD_X": _AHEAD, "AHEAD_Y": _AHEAD}
     constants = {**dict(zip(names, values, strict=True)), **ahead, "UNROLL": kernel[0] if fixed else 1, "M": places}
+    constants["INSIDE"] = int(inside)
     return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + WINDOWS
 
 

@@ -68,10 +68,11 @@ typedef Pack<M, N> Places;
     const int o_w1 = pw / S_W + 1 < (int)out_w ? pw / S_W + 1 : (int)out_w; \\
     const long long origin = item * out_h * out_w * packs + pack
 
-// what the window's sum along one axis is divided by: clipped to size + pad at the far end only
-__device__ inline int divisor(int start, int kernel, int end) {
-  const int size = (start + kernel < end ? start + kernel : end) - start;
-  return size > 1 ? size : 1;
+// what the window's sum along one axis is divided by: clipped to size + pad at the far end only, or to the inside
+__device__ inline int divisor(int start, int kernel, int size, int pad) {
+  const int first = INSIDE && start < 0 ? 0 : start, end = INSIDE ? size : size + pad;
+  const int places = (start + kernel < end ? start + kernel : end) - first;
+  return places > 1 ? places : 1;
 }
 
 extern "C" __global__ void max_forward(const T* __restrict__ x, T* __restrict__ y, M* __restrict__ mask,
@@ -151,7 +152,7 @@ extern "C" __global__ void average_forward(const T* __restrict__ x, T* __restric
     for (int k = 0; k < N; k++) sum[k] = 0;
 #define ADD(r, c, value, inside) sum[k] = inside ? sum[k] + value : sum[k];
     WINDOW(x, ADD)
-    const A size = (A)(divisor(h0, K_H, (int)in_h + P_H) * divisor(w0, K_W, (int)in_w + P_W));
+    const A size = (A)(divisor(h0, K_H, (int)in_h, P_H) * divisor(w0, K_W, (int)in_w, P_W));
     Values out;
     #pragma unroll
     for (int k = 0; k < N; k++) out.v[k] = (T)(sum[k] / size);
@@ -167,9 +168,9 @@ extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restr
     #pragma unroll
     for (int k = 0; k < N; k++) sum[k] = 0;
     for (int oh = o_h; oh < o_h1; oh++) {
-      const int size_h = divisor(oh * S_H - P_H, K_H, (int)in_h + P_H);
+      const int size_h = divisor(oh * S_H - P_H, K_H, (int)in_h, P_H);
       for (int ow = o_w; ow < o_w1; ow++) {
-        const A size = (A)(size_h * divisor(ow * S_W - P_W, K_W, (int)in_w + P_W));
+        const A size = (A)(size_h * divisor(ow * S_W - P_W, K_W, (int)in_w, P_W));
         const Values gradient = ((const Values*)dy)[origin + (oh * out_w + ow) * packs];
         #pragma unroll
         for (int k = 0; k < N; k++) sum[k] += gradient.v[k] / size;
@@ -217,13 +218,13 @@ def _launch(name: str, n: int, result: AnyArray, channels: int, g: PoolGeometry,
     threads = result.size // n
     split = (*divider(channels // n, threads), *divider(places[1], threads), *divider(places[0], threads))
     kernel = g.kernel if max(g.kernel) <= _UNROLLED else None
-    source = _source(n, C_TYPES[place_dtype(g)], kernel, g.stride, g.pad)
+    source = _source(n, C_TYPES[place_dtype(g)], kernel, g.stride, g.pad, g.inside)
     sizes = (threads, *g.in_spatial, *g.out_spatial, *g.kernel)
     cuda.launch(source, name, result.dtype, threads, *args, *sizes, *split)
 
 
 @functools.cache
-def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints) -> str:
+def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints, inside: bool) -> str:
     """Return the kernels for one form of window; `places` is the type of a mask.
 
     kernel None: it is a parameter, so that windows as large as an image do not need a compilation each.
@@ -235,6 +236,6 @@ def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints) -
         covers = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
         window = {"K_H": kernel[0], "K_W": kernel[1], "AHEAD_WINDOW": kernel[1]}
         window |= {"COVER_H": covers[0], "AHEAD_COVER": covers[1]}
-    window |= {"S_H": stride[0], "S_W": stride[1], "P_H": pad[0], "P_W": pad[1], "N": n}
+    window |= {"S_H": stride[0], "S_W": stride[1], "P_H": pad[0], "P_W": pad[1], "N": n, "INSIDE": int(inside)}
     defines = "".join(f"#define {name} {value}\n" for name, value in window.items())
     return f"{defines}typedef {places} M;\n{PACK}{DIVIDE}{SOURCE}"

@@ -52,13 +52,14 @@ extern "C" __global__ void max_pool_gradient(const T* dy, const M* mask, T* dx, 
   }
 }
 
-// what the sum of output `at` is divided by: its window clipped to size + pad at the far ends only
+// what the sum of output `at` is divided by: its window clipped to size + pad at the far ends only, or to the inside
 __device__ inline A divisor(const int* at, const int* in, const int* kernel, const int* stride, const int* pad) {
   A size = 1;
   #pragma unroll
   for (int a = 0; a < AXES; a++) {
-    const int room = in[a] + 2 * pad[a] - at[a] * stride[a];
-    size *= room < 1 ? 1 : room < kernel[a] ? room : kernel[a];
+    const int start = at[a] * stride[a] - pad[a], first = INSIDE && start < 0 ? 0 : start;
+    const int border = INSIDE ? in[a] : in[a] + pad[a], end = start + kernel[a] < border ? start + kernel[a] : border;
+    size *= end - first < 1 ? 1 : end - first;
   }
   return size;
 }

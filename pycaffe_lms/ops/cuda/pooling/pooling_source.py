@@ -46,10 +46,11 @@ template <typename F> __device__ inline void each_place(const T* in, int h0, int
   }
 }
 
-// what the window's sum along one axis is divided by: clipped to size + pad at the far end only
-__device__ inline int divisor(int start, int kernel, int end) {
-  const int size = (start + kernel < end ? start + kernel : end) - start;
-  return size > 1 ? size : 1;
+// what the window's sum along one axis is divided by: clipped to size + pad at the far end only, or to the inside
+__device__ inline int divisor(int start, int kernel, int size, int pad) {
+  const int first = INSIDE && start < 0 ? 0 : start, end = INSIDE ? size : size + pad;
+  const int places = (start + kernel < end ? start + kernel : end) - first;
+  return places > 1 ? places : 1;
 }
 
 extern "C" __global__ void max_pool_forward(const T* __restrict__ x, T* __restrict__ y, M* __restrict__ mask,
@@ -74,7 +75,7 @@ extern "C" __global__ void average_pool_forward(const T* __restrict__ x, T* __re
     WINDOW(i);
     A sum = 0;
     each_place(in, h0, w0, height, width, (int)k_h, (int)k_w, (T)0, [&](T value, int) { sum += value; });
-    y[i] = (T)(sum / (A)(divisor(h0, K_H, height + P_H) * divisor(w0, K_W, width + P_W)));
+    y[i] = (T)(sum / (A)(divisor(h0, K_H, height, P_H) * divisor(w0, K_W, width, P_W)));
   }
 }
 
@@ -139,7 +140,7 @@ extern "C" __global__ void average_pool_backward(const T* __restrict__ dy, T* __
   LOOP(i, n) {
     FOUR(i);
     COVERING_ROWS {
-      const int size_h = divisor(oh * S_H - P_H, K_H, height + P_H);
+      const int size_h = divisor(oh * S_H - P_H, K_H, height, P_H);
       COVERING_COLUMNS {
         T values[AHEAD_Y];
         #pragma unroll
@@ -149,7 +150,7 @@ extern "C" __global__ void average_pool_backward(const T* __restrict__ dy, T* __
         for (int j = 0; j < AHEAD_Y; ++j) {
           if (!COVERS(first + j)) continue;
           const int start = (first + j) * S_W;
-          const A share = values[j] / (A)(size_h * divisor(start - P_W, K_W, width + P_W));
+          const A share = values[j] / (A)(size_h * divisor(start - P_W, K_W, width, P_W));
           #pragma unroll
           for (int lane = 0; lane < 4; ++lane)
             if (start <= pw + lane && pw + lane < start + K_W) sum[lane] += share;

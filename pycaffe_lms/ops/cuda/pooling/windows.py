@@ -120,18 +120,18 @@ def launch(
 ) -> None:
     """Queue kernel `name` of `kernels`, one thread per element of `result`; `args` come before the sizes.
 
-    The source is the type M of a mask (by default of one that holds the places of a window), `helpers`, the header and
-    `kernels`.
+    The source is the type M of a mask (by default of one that holds the places of a window), INSIDE, `helpers`, the
+    header and `kernels`.
     """
     places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
     numbers = (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad)
-    source = _source(len(g.kernel), places, helpers, kernels)
+    source = _source(len(g.kernel), places, g.inside, helpers, kernels)
     cuda.launch(source, name, result.dtype, result.size, *args, result.size, *numbers)
 
 
 @functools.cache
-def _source(axes: int, places: str, helpers: str, kernels: str) -> str:
-    return f"typedef {places} M;\n{helpers}{_header(axes)}{kernels}"
+def _source(axes: int, places: str, inside: bool, helpers: str, kernels: str) -> str:
+    return f"typedef {places} M;\n#define INSIDE {int(inside)}\n{helpers}{_header(axes)}{kernels}"
 
 
 def _header(axes: int) -> str:
