@@ -119,6 +119,16 @@ def test_crops_of_two_sides(fields, sides, caplog):
     assert (layer.transform_param.crop_height, layer.transform_param.crop_h) == (7, 0)
 
 
+def test_forces_between_filters_need_a_solver_that_has_them(caplog):
+    """SCNN, sgd_solver.cpp: the force is force_decay * force_mult."""
+    with caplog.at_level(logging.WARNING):
+        (layer,) = parse_net('layer { name: "y" type: "InnerProduct" param { lr_mult: 2 force_mult: 1 } }').message.layer
+    assert layer.param[0].lr_mult == 2 and not layer.unsupported
+    assert any("force_mult (" in record.getMessage() for record in caplog.records)
+    with pytest.raises(PrototxtError, match="force_decay.*SCNN"):
+        parse_solver("force_decay: 0.1")
+
+
 def test_neutral_fields_of_resizing():
     text = 'net_param {{ layer {{ name: "d" type: "Data" top: "d"\ntransform_param {{ resize_param {{ {} }} }} }} }}'
     (layer,) = parse_solver(text.format("height: 4 width: 5 center_object: false max_angle: 0")).message.net_param.layer

@@ -105,6 +105,9 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
         **dict.fromkeys(("use_gpu_transform", "forward_packing", "display"), _PLAIN_NVIDIA),
         "random_seed": _RANDOM,
     },
+    "ParamSpec": {
+        "force_mult": Ignored("SCNN (structured sparsity)", "it multiplies the solver's force_decay, which is not there")
+    },
     "DropoutParameter": {"random_seed": _RANDOM},
     "BatchNormParameter": {
         "filler": Ignored(INTEL, "the scale is that of scale_bias: true, or of a Scale layer after it")
