@@ -3291,6 +3291,7 @@ class LayerTypes:
         name_pattern: str = ...,
         grayscale: bool = False,
         encoded: bool = False,
+        length_first: bool = False,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

@@ -122,7 +122,7 @@ def test_crops_of_two_sides(fields, sides, caplog):
 def test_forces_between_filters_need_a_solver_that_has_them(caplog):
     """SCNN, sgd_solver.cpp: the force is force_decay * force_mult."""
     with caplog.at_level(logging.WARNING):
-        (layer,) = parse_net('layer { name: "y" type: "InnerProduct" param { lr_mult: 2 force_mult: 1 } }').message.layer
+        (layer,) = parse_net('layer { type: "InnerProduct" param { lr_mult: 2 force_mult: 1 } }').message.layer
     assert layer.param[0].lr_mult == 2 and not layer.unsupported
     assert any("force_mult (" in record.getMessage() for record in caplog.records)
     with pytest.raises(PrototxtError, match="force_decay.*SCNN"):

@@ -29,6 +29,7 @@ HOST_CASES: list[Case] = [
             "multi_scale: true scale_ratios: [1, 0.6] max_distort: 1 mean_value: 128 scale: 0.5 }",
         ),
         (f"{RGB} grayscale: true new_height: 6 new_width: 5 num_segments: 2", ""),
+        (f"{RGB} length_first: true num_segments: 2 new_length: 3", "transform_param { crop_size: 8 }"),
     )
 ]
 FRAMES, SIZE = 12, (12, 16)
@@ -188,11 +189,27 @@ def test_grey_and_resized_frames(folder):
         (RGB, "crop_size: 13", "crop_size 13 is larger than frames of 12 x 16"),
         ("use_image: true", "fix_crop: true", "fix_crop acts in VideoData with num_segments"),
         ("grayscale: true", "", "grayscale is without num_segments"),
+        ("length_first: true", "", "length_first is without num_segments"),
     ],
 )
 def test_wrong_fields(fields, transform, message, folder):
     with pytest.raises(LayerParamError, match=message):
         make(f'video_data_param {{ source: "SOURCE" {fields} }} transform_param {{ {transform} }}', folder)
+
+
+@pytest.mark.parametrize("kind, channels", [(RGB, 3), (FLOW, 2)])
+def test_frames_of_a_channel_after_each_other(kind, channels, folder):
+    """yjxiong's Caffe, branch 3D, io.cpp, ReadSegmentRGBToDatum_length_first: segment, channel, frame."""
+    texts = [
+        f'video_data_param {{ source: "SOURCE" {kind} num_segments: 2 new_length: 3 {more} }}'
+        for more in ("", "length_first: true")
+    ]
+    plain, turned = (draws(text, folder, 1, phase=1) for text in texts)
+    assert plain.shape == turned.shape
+    for segment, frame, channel in np.ndindex(2, 3, channels):
+        ours, before = (segment * channels + channel) * 3 + frame, (segment * 3 + frame) * channels + channel
+        np.testing.assert_array_equal(turned[:, ours], plain[:, before])
+    assert (plain != turned).any()
 
 
 def test_a_missing_frame_is_named(folder):

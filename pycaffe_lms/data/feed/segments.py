@@ -28,7 +28,8 @@ class Segments:
     """Say what is read of each video: `count` segments of equal length, `length` frames of each.
 
     flow: each frame is two pictures, x and y. pattern: the name of a frame's file, of its number from 1; of flow with
-    %c in front for x or y. grey: one channel per frame.
+    %c in front for x or y. grey: one channel per frame. by_channel: of each segment all frames of a channel, then those
+    of the next.
     """
 
     count: int
@@ -36,6 +37,7 @@ class Segments:
     flow: bool
     pattern: str
     grey: bool = False
+    by_channel: bool = False
 
     def files(self, frame: int) -> list[str]:
         """Return the names of the files of a frame. Raises: TypeError, ValueError for an impossible pattern."""
@@ -45,8 +47,9 @@ class Segments:
 class SegmentBatches(ImageBatches):
     """Make batch b of a ClipList with lines `folder frames label`, for any b: (data (B, C, h, w), labels).
 
-    C: the channels of every frame after each other (flow: x, y). A video shorter than its segments gives its first
-    frames. While training, segments begin anywhere within their part, else so that they are in its middle.
+    C: the channels of every frame after each other (flow: x, y), unless by_channel. A video shorter than its segments
+    gives its first frames. While training, segments begin anywhere within their part, else so that they are in its
+    middle.
     Args: as ImageBatches has them; crops: transform_param, whose crop and mirroring happen here.
     Raises: DataError for a picture that cannot be read or has another size than the first, naming the line.
     """
@@ -103,7 +106,11 @@ class SegmentBatches(ImageBatches):
                             fix="set new_height and new_width",
                         )
                     planes += list(picture)
-        return self._cropped(planes, rng, where), self._images.labels[index], where
+        found = self._cropped(planes, rng, where)
+        if self._segments.by_channel:
+            frames = found.reshape(self._segments.count, self._segments.length, -1, *found.shape[1:])
+            found = frames.swapaxes(1, 2).reshape(found.shape)
+        return found, self._images.labels[index], where
 
     def _starts(self, frames: int, rng: np.random.Generator) -> list[int]:
         """Return the frame before each segment's first one."""

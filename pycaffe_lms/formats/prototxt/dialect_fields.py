@@ -106,7 +106,7 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
         "random_seed": _RANDOM,
     },
     "ParamSpec": {
-        "force_mult": Ignored("SCNN (structured sparsity)", "it multiplies the solver's force_decay, which is not there")
+        "force_mult": Ignored("SCNN (structured sparsity)", "it multiplies force_decay, which no solver here has")
     },
     "DropoutParameter": {"random_seed": _RANDOM},
     "BatchNormParameter": {

@@ -40,10 +40,12 @@ class VideoDataLayer(DataLayer):
     training, else from its middle; a video that is too short gives its first ones. Frame n, from 1 on, is the picture
     name_pattern % n (default image_%04d.jpg), or with modality FLOW (default) the two of name_pattern % ("x", n) and
     ("y", n) (flow_%c_%04d.jpg). Top 0: (batch_size, channels of all frames, height, width): 3 of each, or 1 by
-    grayscale, or 2 of FLOW. transform_param: multi_scale crops, while training, sides of scale_ratios times the shorter
-    one, whose places in that list are max_distort apart at most, and resizes to crop_size; fix_crop crops at corners
-    and centre alone, more_fix_crop also between. With is_flow mirroring makes 255 - x of the pictures of x. mean_value:
-    one, or as many as repeat over all channels.
+    grayscale, or 2 of FLOW. With length_first each segment has all frames of a channel, then those of the next one:
+    seen as (num_segments, channels of a frame, new_length), for convolutions over time. transform_param:
+    multi_scale crops, while training, sides of scale_ratios times the shorter one, whose places in that list are
+    max_distort apart at most, and resizes to crop_size; fix_crop crops at corners and centre alone, more_fix_crop
+    also between. With is_flow mirroring makes 255 - x of the pictures of x. mean_value: one, or as many as repeat
+    over all channels.
     All else is as for ImageData: order, ranks, resuming, prefetch.
     Raises: LayerParamError for impossible fields; DataError for a list or video that cannot be read or is too short
     (with the line; C3D skips such a clip while it trains); MissingDependency without OpenCV.
@@ -72,6 +74,8 @@ class VideoDataLayer(DataLayer):
             self._check_segments()
         elif p.HasField("grayscale"):
             raise self.error("grayscale is without num_segments or modality", fix="write is_color: false")
+        elif p.length_first:
+            raise self.error("length_first is without num_segments or modality", fix="remove it: clips are always so")
         colours = 3 if p.is_color else 1
         if not self._segments and len(transform.mean_value) not in (0, 1, colours):
             raise self.error(f"{len(transform.mean_value)} mean_value for {colours} colours", fix="give one for each")
@@ -104,7 +108,7 @@ class VideoDataLayer(DataLayer):
         p = self.param.video_data_param
         flow = p.modality == p.FLOW
         pattern = p.name_pattern or ("flow_%c_%04d.jpg" if flow else "image_%04d.jpg")
-        found = Segments(p.num_segments, p.new_length, flow, pattern, p.grayscale)
+        found = Segments(p.num_segments, p.new_length, flow, pattern, p.grayscale, p.length_first)
         try:
             found.files(1)
         except (TypeError, ValueError) as error:
