@@ -28,6 +28,8 @@ CASES: list[Case] = [
     Case(DECODER, "", ((7, 3, 4, 1), (7, 3, 1, 1)), n_top=2, maker=drawn),
     Case(DECODER, FIELDS.format("blank_index: 0"), ((7, 3, 4), (7, 3), (5, 3)), n_top=2, maker=drawn),
     Case(DECODER, FIELDS.format("ctc_merge_repeated: false"), ((70, 5, 90), (70, 5), (60, 5)), n_top=3, maker=drawn),
+    Case(DECODER, "", ((7, 3, 4),)),
+    Case(DECODER, FIELDS.format("blank_index: 2 ctc_merge_repeated: false"), ((7, 5, 4, 1),)),
     Case(SHARE, "", ((3, 7, 4), (3, 5)), integer_bottoms=((1, 4),)),
     Case(SHARE, "labelsequence_accuracy_param { blank_label: 2 }", ((300, 2, 3), (300, 2)), integer_bottoms=((1, 3),)),
 ]
@@ -58,6 +60,17 @@ def test_decoder_is_a_loop(merge):
         longer = max(len(found), len(wanted[i]))
         shares.append(edit_distance(found, wanted[i]) / longer if longer else 0)
     assert accuracy.item() == pytest.approx(1 - np.mean(shares))
+
+
+@pytest.mark.parametrize("fields, blank", [("", 0), ("blank_index: 1", 1), ("blank_index: -1", 2)])
+def test_scores_alone(fields, blank):
+    """caffe_ocr: whole sequences, the blank is class 0 by default, a row of labels for each sequence."""
+    x = np.random.default_rng(5).normal(size=(6, 9, 3))
+    (labels,) = LayerBench(DECODER, FIELDS.format(fields), ((6, 9, 3),)).forward([x])
+    assert labels.shape == (9, 6, 1, 1)
+    for i in range(9):
+        found = [c for c, _ in groupby(x[:, i].argmax(axis=1).tolist()) if c != blank]
+        assert labels[i, :, 0, 0].tolist() == found + [-1] * (6 - len(found))
 
 
 def test_two_tops_of_three_bottoms_are_labels_and_accuracy():

@@ -25,19 +25,21 @@ class CTCGreedyDecoderLayer(Layer):
     0. Bottom 2, if given: labels, (L, N), which end before the first negative one.
     Top 0: (T, N, 1, 1), the labels, then -1. With two bottoms top 1, if given, is the score, (N, 1, 1, 1): minus the
     sum of the highest scores. With three bottoms the last of two or three tops is the accuracy, (1, 1, 1, 1): 1 - the
-    mean of edit distance / length of the longer sequence; the middle of three is the score. No backward.
+    mean of edit distance / length of the longer sequence; the middle of three is the score.
+    With bottom 0 alone all sequences have T steps, the default blank is 0, and top 0 is (N, T, 1, 1). No backward.
     Raises: ShapeError for bottoms that do not fit each other; LayerParamError for a blank_index out of range.
-    Source: ChWick/caffe, src/caffe/layers/ctc_decoder_layer.cpp.
+    Source: ChWick/caffe, src/caffe/layers/ctc_decoder_layer.cpp; with one bottom senlinuc/caffe_ocr, same file, whose
+    form of two, (scores, labels (N, L)), is not read.
     """
 
-    declares = Declaration(bottoms=between(2, 3), tops=between(1, 3), no_backward=None, backward_reads=Reads.NONE)
+    declares = Declaration(bottoms=between(1, 3), tops=between(1, 3), no_backward=None, backward_reads=Reads.NONE)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         tops = len(self.param.top)
         if tops > len(bottom_shapes):
             raise self.error(f"has {tops} tops with {len(bottom_shapes)} bottoms", fix="give the labels as bottom 2")
         self.accuracy = tops - 1 if len(bottom_shapes) == 3 and tops > 1 else None
-        self.score = 1 if tops == len(bottom_shapes) else None
+        self.score = 1 if tops == len(bottom_shapes) > 1 else None
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
@@ -49,10 +51,13 @@ class CTCGreedyDecoderLayer(Layer):
                 form = f"({steps}, {items})" if i == 1 else f"(L, {items})"
                 raise self.shape_error(f"has shape {other}", bottom=i, fix=f"give a bottom of shape {form}")
         p = self.param.ctc_decoder_param
-        self.blank = _check_blank(self, classes - 1 if p.blank_index < 0 else p.blank_index, classes, "blank_index")
+        alone = len(bottom_shapes) == 1
+        index = 0 if alone and not p.HasField("blank_index") else p.blank_index
+        self.blank = _check_blank(self, classes - 1 if index < 0 else index, classes, "blank_index")
         self.rows = LabelRows(items, steps, items, 1)
+        self.top_rows = LabelRows(items, steps, 1, steps) if alone else self.rows
         self.label_rows = LabelRows(items, bottom_shapes[2][0], items, 1) if len(bottom_shapes) == 3 else None
-        tops = [(steps, items, 1, 1), (items, 1, 1, 1), (1, 1, 1, 1)]
+        tops = [(items, steps, 1, 1) if alone else (steps, items, 1, 1), (items, 1, 1, 1), (1, 1, 1, 1)]
         return [tops[0]] + ([tops[1]] if self.score else []) + ([tops[2]] if self.accuracy else [])
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
@@ -70,8 +75,9 @@ class CTCGreedyDecoderLayer(Layer):
         io.ops.best_classes(io.bottom[0], best, highest)
         score = io.top[self.score] if self.score else None
         way = self.rows, self.blank, self.param.ctc_decoder_param.ctc_merge_repeated
-        io.ops.best_path(best, highest, io.bottom[1], found, score, *way)
-        io.ops.write_labels(found, io.top[0], self.rows)
+        marks = io.bottom[1] if len(io.bottom) > 1 else None
+        io.ops.best_path(best, highest, marks, found, score, *way)
+        io.ops.write_labels(found, io.top[0], self.top_rows)
         if self.accuracy:
             arrays = found, io.bottom[2], io.scratch["line"], io.scratch["distance"], io.top[self.accuracy]
             io.ops.label_accuracy(*arrays, self.label_rows)
