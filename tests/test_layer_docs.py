@@ -34,8 +34,11 @@ def test_the_contents_link_every_type_to_its_heading():
     """Types of one layer class share a heading, which has Caffe's own name where there is one."""
     text = (ROOT / "docs" / "layers.md").read_text()
     number, listed = re.search(r"^(\d+) types:\n\n((?:\|.*\n)+)\n## ", text, re.M).groups()
-    links = dict(re.findall(r"\[(\w+)\]\(#(\w+)\)", listed))
-    headings = {name.lower(): name for name in re.findall(r"^## (\w+)$", text, re.M)}
+    links = dict(re.findall(r"\[(\w+)\]\(#([\w-]+)\)", listed))
+    headings: dict[str, str] = {}
+    for name in re.findall(r"^## (\w+)$", text, re.M):
+        anchor = name.lower()
+        headings[f"{anchor}-1" if anchor in headings else anchor] = name
     assert int(number) == len(links) == len(LAYERS) and set(links) == set(LAYERS)
     for name, anchor in links.items():
         assert LAYERS[headings[anchor]] is LAYERS[name]

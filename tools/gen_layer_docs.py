@@ -69,11 +69,16 @@ def text() -> str:
     names: dict[type, list[str]] = {}
     for name, cls in sorted(LAYERS.items(), key=lambda item: (item[0] not in V1_TYPES.values(), item[0])):
         names.setdefault(cls, []).append(name)  # Caffe's own name first: Pooling, NdPooling
-    sections = [_section(cls, types) for cls, types in sorted(names.items(), key=lambda item: item[1])]
+    in_order = sorted(names.items(), key=lambda item: item[1])
+    sections = [_section(cls, types) for cls, types in in_order]
+    anchors: dict[type, str] = {}
+    for cls, types in in_order:  # of LSTM and Lstm the second heading's anchor is lstm-1
+        same = sum(anchor.partition("-")[0] == types[0].lower() for anchor in anchors.values())
+        anchors[cls] = types[0].lower() + (f"-{same}" if same else "")
     contents = [f"{len(LAYERS)} types:", "", "| for | types |", "|---|---|"]
     for family, meant in _FAMILIES.items():
         of_family = [(name, cls) for name, cls in sorted(LAYERS.items()) if cls.__module__.split(".")[2] == family]
-        contents.append(f"| {meant} | {', '.join(f'[{n}](#{names[cls][0].lower()})' for n, cls in of_family)} |")
+        contents.append(f"| {meant} | {', '.join(f'[{n}](#{anchors[cls]})' for n, cls in of_family)} |")
     for message in sorted(MESSAGES):
         readers = [name for name, cls in sorted(LAYERS.items()) if message in messages_of(cls)]
         if readers and _home(message) is None:

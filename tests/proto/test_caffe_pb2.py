@@ -61,6 +61,8 @@ FORK_MESSAGES = {
         "ImageGtDataParameter",
         "PadParameter",
         "SqueezeParameter",
+        "TransposeParameter",
+        "LstmParameter",
     ),
     *("DetectionDataParameter", "EvalDataParameter", "DetectionGroupLossParameter", "FrcnnOutputParameter"),
     *("DetectionGroupAccuracyParameter", "HardMiningParameter", "ROIWarpingParameter", "MaskResizeParameter"),
