@@ -15,9 +15,10 @@ from pycaffe_lms.data.database.lmdb_source import LMDBSource
 from pycaffe_lms.data.transform.picture import (
     MAX_PICTURE_VALUES,
     decode_picture,
-    encode_picture,
+    encode_pixels,
     header_size,
     stored_channels,
+    to_pixels,
 )
 from pycaffe_lms.errors import DataError, MissingDependency, Where
 from pycaffe_lms.proto.caffe_pb2 import Datum
@@ -66,7 +67,7 @@ def test_planes_are_those_of_opencv(channels, dtype):
     assert found.flags.c_contiguous and found.dtype == dtype
     np.testing.assert_array_equal(found, np.moveaxis(pixels.reshape(7, 5, -1), 2, 0))
     if dtype == np.uint8:
-        assert encode_picture(found, "png", where=Where(file="x.png")) == data
+        assert encode_pixels(to_pixels(found), "png", where=Where(file="x.png")) == data
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_a_shuffled_order_depends_on_the_seed_alone(tmp_path, monkeypatch):
 def test_an_existing_database_is_refused_before_any_work(tmp_path, monkeypatch):
     images, _ = listed(tmp_path, ["a.png"])
     convert_imageset(f"{tmp_path}/", images, tmp_path / "db")
-    monkeypatch.setattr("pycaffe_lms.data.sets.imageset.decode_picture", lambda *a, **k: pytest.fail("decoded"))
+    monkeypatch.setattr("pycaffe_lms.data.sets.imageset.decode_pixels", lambda *a, **k: pytest.fail("decoded"))
     with pytest.raises(DataError, match="exists already"):
         convert_imageset(f"{tmp_path}/", images, tmp_path / "db")
 

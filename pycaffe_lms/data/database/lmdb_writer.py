@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import lmdb
@@ -14,7 +15,7 @@ from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 8 << 20
-"""A transaction ends at this size even before `commit_every` records: while it is written, few pictures are decoded."""
+"""A transaction ends at this size even before `commit_every` records, for two of them are held in memory."""
 _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
@@ -31,13 +32,20 @@ def write_lmdb(
 
 def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record], commit_every: int) -> int:
     count = 0
+    commit: Future[None] | None = None
     # The folder is not read before it is complete, so one sync at the end is enough.
     environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
     try:
-        for block in blocks(records, commit_every, _COMMIT_BYTES):
-            of_files("write")
-            _commit(environment, block, path)
-            count += len(block)
+        # While a thread writes a block, the records of the next one are made.
+        with ThreadPoolExecutor(1, thread_name_prefix="caffe-lmdb") as pool:
+            for block in blocks(records, commit_every, _COMMIT_BYTES):
+                of_files("write")
+                if commit is not None:
+                    commit.result()
+                commit = pool.submit(_commit, environment, block, path)
+                count += len(block)
+            if commit is not None:
+                commit.result()
         of_files("fsync")
         environment.sync(True)
     finally:

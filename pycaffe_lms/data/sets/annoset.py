@@ -21,10 +21,10 @@ from ...proto.caffe_pb2 import AnnotatedDatum
 from ..feed.image_list import ImageList
 from ..transform.picture import (
     MAX_PICTURE_VALUES,
-    decode_picture,
-    encode_picture,
+    decode_pixels,
+    encode_pixels,
+    planes_shape,
     read_picture,
-    to_pixels,
     to_planes,
 )
 from .annotations import READERS, add_objects
@@ -131,39 +131,39 @@ def _make(root: str, images: ImageList | AnnotationList, form: AnnotationForm, p
     name, where, gray = images.paths[line], images.place(line), form.picture.gray
     try:
         data = read_picture(root + name, where=where, fix="correct the line")
-        original = decode_picture(data, where=where, force_color=not gray, force_gray=gray)
-        array = _resized(original, form)
+        original = decode_pixels(data, where=where, force_color=not gray, force_gray=gray)
+        pixels = _resized(original, form)
     except DataError as error:
         return MadeRecord(line, None, reason=error.message)
     record = AnnotatedDatum()
     datum = record.datum
-    datum.channels, datum.height, datum.width = array.shape
+    shape = datum.channels, datum.height, datum.width = planes_shape(pixels)
     datum.label = int(images.labels[line]) if isinstance(images, ImageList) else -1
     datum.encoded = form.picture.encoded
     if form.picture.encoded:
         kind = form.picture.encode_type or kind_of_name(name, where)
         keeps = not (form.picture.size or form.min_dim or form.max_dim) and is_kind(name, kind)
-        datum.data = data if keeps else encode_picture(array, kind, where=where)
+        datum.data = data if keeps else encode_pixels(pixels, kind, where=where)
     else:
-        datum.data = array.tobytes()
+        datum.data = to_planes(pixels).tobytes()
     if isinstance(images, AnnotationList):
         record.type = AnnotatedDatum.BBOX
         annotation = root + images.annotations[line]
         if os.path.exists(annotation):
-            add_objects(record, annotation, form.label_type, form.labels, original.shape)
+            add_objects(record, annotation, form.label_type, form.labels, planes_shape(original))
         else:
             _log.warning("%s: there is no %s: the picture is stored without objects", where, annotation)
-    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), record.SerializeToString()), array.shape)
+    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), record.SerializeToString()), shape)
 
 
-def _resized(array: np.ndarray, form: AnnotationForm) -> np.ndarray:
-    """Return a picture (C, H, W) in the size of the form; min_dim and max_dim have precedence, as in the fork.
+def _resized(pixels: np.ndarray, form: AnnotationForm) -> np.ndarray:
+    """Return OpenCV's pixels in the size of the form; min_dim and max_dim have precedence, as in the fork.
 
     Raises: DataError for a very narrow picture, whose longer side would become too long.
     """
     import cv2
 
-    height, width = array.shape[1:]
+    height, width = pixels.shape[:2]
     if form.min_dim or form.max_dim:
         scale = np.float32(1)
         if form.min_dim and min(height, width) < form.min_dim:
@@ -171,12 +171,12 @@ def _resized(array: np.ndarray, form: AnnotationForm) -> np.ndarray:
         if form.max_dim and int(scale * np.float32(max(height, width))) > form.max_dim:
             scale = np.float32(form.max_dim) / np.float32(max(height, width))
         if scale == 1:
-            return array
-        if array.size * float(scale) ** 2 > MAX_PICTURE_VALUES:
+            return pixels
+        if pixels.size * float(scale) ** 2 > MAX_PICTURE_VALUES:
             raise DataError(
                 f"with a shorter side of {form.min_dim} it would have {height * scale:.0f} x {width * scale:.0f} pixels"
             )
-        return to_planes(cv2.resize(to_pixels(array), None, fx=float(scale), fy=float(scale)))
-    if form.picture.size is None:
-        return array
-    return to_planes(cv2.resize(to_pixels(array), form.picture.size[::-1]))
+        pixels = cv2.resize(pixels, None, fx=float(scale), fy=float(scale))
+    elif form.picture.size is not None:
+        pixels = cv2.resize(pixels, form.picture.size[::-1])
+    return pixels

@@ -20,7 +20,15 @@ from ...errors import DataError, Where
 from ..database.datum import encode_datum, encode_picture_datum
 from ..database.whole_folder import Record
 from ..feed.image_list import ImageList
-from ..transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size, stored_channels
+from ..transform.picture import (
+    decode_pixels,
+    encode_pixels,
+    planes_shape,
+    resize_pixels,
+    shorter_side_size,
+    stored_channels,
+    to_planes,
+)
 from ..transform.workers import in_order
 from .conversion import Progress, differs, open_present, say_present, spots, write_database
 
@@ -246,26 +254,27 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
     try:
         with open(root + name, "rb") as file:
             data = file.read()
-        array = decode_picture(data, where=where, force_color=not form.gray, force_gray=form.gray)
-        size = form.size if form.shorter_side is None else shorter_side_size(array.shape, form.shorter_side)
+        pixels = decode_pixels(data, where=where, force_color=not form.gray, force_gray=form.gray)
+        shape = planes_shape(pixels)
+        size = form.size if form.shorter_side is None else shorter_side_size(shape, form.shorter_side)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         return MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
         return MadeRecord(line, None, reason=error.message)
     label = int(images.labels[line])
-    fits = size is None or (size == array.shape[1:] and stored_channels(data) == len(array))
+    fits = size is None or (size == shape[1:] and stored_channels(data) == shape[0])
     if size is not None:
-        array = resize_picture(array, size)
+        pixels = resize_pixels(pixels, size)
     if form.encoded:
         kind = form.encode_type or kind_of_name(name, where)
         # Caffe: the file's own bytes where its kind is right and no size is given, even of a gray picture in a set of
         # colour; io.cpp. With a size, other channels than the set's count as a change.
         if not fits or not is_kind(name, kind):
-            data = encode_picture(array, kind, where=where)
+            data = encode_pixels(pixels, kind, where=where)
         value = encode_picture_datum(data, label)
     else:
-        value = encode_datum(array, label, say_raw=True)
-    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
+        value = encode_datum(to_planes(pixels), label, say_raw=True)
+    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), planes_shape(pixels))
 
 
 def kind_of_name(name: str, where: Where) -> str:

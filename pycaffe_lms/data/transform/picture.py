@@ -53,6 +53,15 @@ def decode_picture(
         sixteen_bits: accept pictures of 16 bits per value too, as uint16.
     Raises: DataError for bytes that are no picture, not 8 bits deep or too large; MissingDependency without OpenCV.
     """
+    return to_planes(
+        decode_pixels(data, where=where, force_color=force_color, force_gray=force_gray, sixteen_bits=sixteen_bits)
+    )
+
+
+def decode_pixels(
+    data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False, sixteen_bits: bool = False
+) -> np.ndarray:
+    """Decode a picture file as `decode_picture`, to OpenCV's (height, width, channels); (height, width) of one."""
     cv2 = _opencv(where)
     size = header_size(data)
     if size is not None and size[0] * size[1] * 3 > MAX_PICTURE_VALUES:
@@ -63,7 +72,7 @@ def decode_picture(
         )
     flag = cv2.IMREAD_COLOR if force_color else cv2.IMREAD_GRAYSCALE if force_gray else cv2.IMREAD_UNCHANGED
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+        image: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
     except cv2.error as error:
         raise DataError(f"cannot decode the picture: {error.err or error}", where=where, fix=_FIX) from error
     if image is None:
@@ -74,7 +83,7 @@ def decode_picture(
             where=where,
             fix="save it with 8 bits per channel, or set transform_param.force_color or force_gray",
         )
-    return to_planes(image)
+    return image
 
 
 def resize_picture(array: np.ndarray, size: tuple[int, int], nearest: bool = False) -> np.ndarray:
@@ -82,12 +91,20 @@ def resize_picture(array: np.ndarray, size: tuple[int, int], nearest: bool = Fal
 
     Needs OpenCV, as `decode_picture`.
     """
-    import cv2
-
     if array.shape[1:] == size:
         return array
+    return to_planes(resize_pixels(to_pixels(array), size, nearest))
+
+
+def resize_pixels(pixels: np.ndarray, size: tuple[int, int], nearest: bool = False) -> np.ndarray:
+    """Resize OpenCV's (height, width, channels) or (height, width), as `resize_picture`."""
+    import cv2
+
+    if pixels.shape[:2] == size:
+        return pixels
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
-    return to_planes(cv2.resize(to_pixels(array), size[::-1], interpolation=how))
+    resized: np.ndarray = cv2.resize(pixels, size[::-1], interpolation=how)
+    return resized
 
 
 def to_planes(pixels: np.ndarray) -> np.ndarray:
@@ -96,7 +113,9 @@ def to_planes(pixels: np.ndarray) -> np.ndarray:
 
     if pixels.ndim == 2 or pixels.shape[2] == 1:
         return np.ascontiguousarray(pixels).reshape(1, *pixels.shape[:2])
-    return np.stack(cv2.split(pixels))  # several times as fast as a transposed copy
+    planes = np.empty((pixels.shape[2], *pixels.shape[:2]), pixels.dtype)
+    cv2.split(pixels, list(planes))  # several times as fast as a transposed copy
+    return planes
 
 
 def to_pixels(planes: np.ndarray) -> np.ndarray:
@@ -105,6 +124,12 @@ def to_pixels(planes: np.ndarray) -> np.ndarray:
 
     merged: np.ndarray = planes[0] if len(planes) == 1 else cv2.merge(list(planes))
     return merged
+
+
+def planes_shape(pixels: np.ndarray) -> tuple[int, int, int]:
+    """Return the shape (channels, height, width) that `to_planes` gives."""
+    height, width = pixels.shape[:2]
+    return (pixels.size // (height * width), height, width)
 
 
 def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
@@ -119,8 +144,8 @@ def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
     return size
 
 
-def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
-    """Encode a uint8 picture (C, H, W) as the bytes of a file of `kind`, a file name's ending such as jpg or png.
+def encode_pixels(pixels: np.ndarray, kind: str, *, where: Where) -> bytes:
+    """Encode OpenCV's pixels of uint8 as the bytes of a file of `kind`, a file name's ending such as jpg or png.
 
     OpenCV's own settings: a JPEG has quality 95. Needs OpenCV, as `decode_picture`.
     Raises: DataError for a kind that OpenCV does not write.
@@ -128,7 +153,7 @@ def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
     import cv2
 
     try:
-        done, encoded = cv2.imencode(f".{kind}", to_pixels(array))
+        done, encoded = cv2.imencode(f".{kind}", pixels)
     except cv2.error as error:
         raise DataError(
             f'OpenCV does not write pictures of kind "{kind}": {error.err or error}',
