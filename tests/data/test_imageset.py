@@ -191,6 +191,33 @@ def test_a_shuffled_order_depends_on_the_seed_alone(tmp_path, monkeypatch):
     assert in_turn != [names[k] for k in shuffled(40, 8)] and shuffled(40, 7).tolist() == shuffled(40, 7).tolist()
 
 
+def test_processes_write_what_one_thread_writes(tmp_path, monkeypatch, caplog):
+    names = [f"{k}.{'jpg' if k % 3 else 'png'}" for k in range(50)]
+    images, _ = listed(tmp_path, names)
+    (tmp_path / "7.jpg").write_text("no picture")
+    (tmp_path / "20.jpg").unlink()
+    found = []
+    for threads, many in (("1", 2000), ("3", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        monkeypatch.setattr("pycaffe_lms.data.sets.imageset._MANY", many)
+        caplog.clear()
+        form = PictureForm(encoded=True, encode_type="jpg", size=(6, 8))  # the PNGs are encoded, the JPEGs are kept
+        done = convert_imageset(f"{tmp_path}/", images, tmp_path / threads, form, order=shuffled(50, 7))
+        found.append((done, read(tmp_path / threads), [r.message for r in caplog.records if r.levelname == "ERROR"]))
+    assert found[0] == found[1] and found[0][0] == Converted(48, 2)
+
+
+def test_an_error_of_a_process_names_the_picture(tmp_path, monkeypatch):
+    images, _ = listed(tmp_path, ["a.png", "b.png"], "a.png 0\nb 1\n")
+    (tmp_path / "b.png").rename(tmp_path / "b")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr("pycaffe_lms.data.sets.imageset._MANY", 1)
+    with pytest.raises(DataError, match="does not tell") as caught:
+        convert_imageset(f"{tmp_path}/", images, tmp_path / "db", PictureForm(encoded=True))
+    assert "list:2: b" in str(caught.value) and "-encode_type" in caught.value.fix
+    assert not (tmp_path / "db").exists()
+
+
 def test_an_existing_database_is_refused_before_any_work(tmp_path, monkeypatch):
     images, _ = listed(tmp_path, ["a.png"])
     convert_imageset(f"{tmp_path}/", images, tmp_path / "db")
@@ -231,6 +258,7 @@ def test_a_killed_run_leaves_no_database(tmp_path, caplog, backend, marker):
                 break
         assert process.poll() is None
         process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)  # ends when its processes, which write there too, have ended
     partial = [p for p in tmp_path.iterdir() if p.name.startswith(".db.") and p.suffix == ".partial"]
     assert len(partial) == 1 and (partial[0] / marker).exists() and not (tmp_path / "db").exists()
     with pytest.raises(DataError, match="no database here"):

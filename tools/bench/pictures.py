@@ -3,10 +3,12 @@
 python tools/bench/pictures.py --pictures 20000 --threads 4,8,16 --json out.json
 
 The pictures are smooth noise, 256 x 256, saved as JPEG of quality 95. "stored": the files as they are, which have the
-size asked for. "encoded": made 224 x 224 and saved as JPEG again. "raw": 256 x 256 values. "Data layer": batches of
+size asked for. "encoded": made 224 x 224 and saved as JPEG again. "raw": 256 x 256 values. "resized": 224 x 224 values.
+"disk": the bytes of "raw" in one plain file, which no conversion can outrun. "Data layer": batches of
 256, decoded, cropped to 224 and mirrored at random, mean subtracted, in training's order. "torch": the same by a
 DataLoader of as many processes, which decodes with OpenCV. Each row is the median of --repeat runs in processes of
-their own; the first run of each is not counted, it brings the files into memory.
+their own; the first run of each is not counted, it brings the files into memory. A second table has milliseconds of
+CPU a picture: of the process that writes, and of all together.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,7 +32,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.cli.bench import hardware
 
 SIDE, CROP, BATCH, MEAN = 256, 224, 256, (104.0, 117.0, 123.0)
-FORMS = {"stored": (SIDE, True), "encoded": (CROP, True), "raw": (SIDE, False)}
+FORMS = {"stored": (SIDE, True), "encoded": (CROP, True), "raw": (SIDE, False), "resized": (CROP, False)}
 
 
 def make_pictures(folder: Path, count: int) -> None:
@@ -59,6 +62,26 @@ def convert(folder: Path, form: str) -> float:
         f"{folder}/pictures/", images, folder / form, PictureForm(size=(side, side), encoded=encoded), overwrite=True
     )
     return done.written / (time.perf_counter() - began)
+
+
+def write_disk(folder: Path, count: int) -> float:
+    """Pictures per second of a plain file that takes their values, until they are on the disk."""
+    values = os.urandom(SIDE * SIDE * 3)
+    began = time.perf_counter()
+    with open(folder / "plain", "wb", buffering=0) as file:
+        for _ in range(count):
+            file.write(values)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - began
+    os.remove(folder / "plain")
+    return count / seconds
+
+
+def cpu_ms(count: int) -> tuple[float, float]:
+    """Milliseconds of CPU a picture, so far: of this process, and of it and those that it started and that ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, others = ((each.ru_utime + each.ru_stime) * 1000 / count for each in used)
+    return own, own + others
 
 
 def read_layer(folder: Path, count: int) -> float:
@@ -115,12 +138,13 @@ def read_torch(folder: Path, count: int, threads: int) -> float:
     return batches * BATCH / (time.perf_counter() - began)
 
 
-def measure(folder: Path, what: str, threads: int, count: int) -> float:
-    """Run one of the above in a process of its own."""
+def measure(folder: Path, what: str, threads: int, count: int) -> tuple[float, float, float]:
+    """Run one of the above in a process of its own; return its rate and what `cpu_ms` says at its end."""
     argv = [sys.executable, __file__, "--one", what, "--folder", folder, "--threads", threads, "--pictures", count]
     env = os.environ | {"OMP_NUM_THREADS": str(threads)}
     done = subprocess.run([str(a) for a in argv], env=env, check=True, capture_output=True, text=True, cwd=ROOT)
-    return float(done.stdout.splitlines()[-1])
+    rate, own, together = map(float, done.stdout.splitlines()[-1].split())
+    return rate, own, together
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -128,6 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--pictures", type=int, default=20000)
     p.add_argument("--threads", default=str(os.cpu_count()), help="numbers of threads, separated by commas")
     p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--rows", default="", help="rows to measure, separated by commas (default: all)")
     p.add_argument("--json", default="", metavar="FILE")
     p.add_argument("--one", help=argparse.SUPPRESS)
     p.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -135,34 +160,48 @@ def main(argv: list[str] | None = None) -> int:
     if args.one:
         count, threads = args.pictures, int(args.threads)
         if args.one in FORMS:
-            print(convert(args.folder, args.one))
+            rate = convert(args.folder, args.one)
         else:
-            reads = {"Data layer": lambda: read_layer(args.folder, count)}
-            reads["torch"] = lambda: read_torch(args.folder, count, threads)
-            print(reads[args.one]())
+            others = {
+                "Data layer": lambda: read_layer(args.folder, count),
+                "disk": lambda: write_disk(args.folder, count),
+            }
+            others["torch"] = lambda: read_torch(args.folder, count, threads)
+            rate = others[args.one]()
+        print(rate, *cpu_ms(count))
         return 0
-    rows = [*FORMS, "Data layer"]
+    rows = [*FORMS, "disk", "Data layer"]
     try:
         import torch  # noqa: F401
 
         rows.append("torch")
     except ImportError:
         print("torch is not installed: no peer")
+    if args.rows:
+        rows = args.rows.split(",")
     found: dict[str, dict[str, float]] = {row: {} for row in rows}
+    cpu: dict[str, dict[str, tuple[float, float]]] = {row: {} for row in rows}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_pictures(folder, args.pictures)
         for threads in map(int, args.threads.split(",")):
             for row in rows:
                 runs = [measure(folder, row, threads, args.pictures) for _ in range(1 + args.repeat)]
-                found[row][str(threads)] = statistics.median(runs[1:])
+                found[row][str(threads)] = statistics.median(run[0] for run in runs[1:])
+                cpu[row][str(threads)] = (
+                    statistics.median(r[1] for r in runs[1:]),
+                    statistics.median(r[2] for r in runs[1:]),
+                )
     counts = list(found[rows[0]])
-    print(f"images/s, {args.pictures} pictures\n| | {' | '.join(f'{n} threads' for n in counts)} |")
-    print("|---" * (1 + len(counts)) + "|")
+    head = f"\n| | {' | '.join(f'{n} threads' for n in counts)} |\n{'|---' * (1 + len(counts))}|"
+    print(f"images/s, {args.pictures} pictures" + head)
     for row, values in found.items():
         print(f"| {row} | {' | '.join(f'{values[n]:,.0f}' for n in counts)} |")
+    print("ms of CPU a picture: writer, all" + head)
+    for row, pairs in cpu.items():
+        print(f"| {row} | {' | '.join('{:.3f}, {:.3f}'.format(*pairs[n]) for n in counts)} |")
     if args.json:
-        report = {"versions": hardware.versions(get_device("cpu")), "images_per_s": found}
+        report = {"versions": hardware.versions(get_device("cpu")), "images_per_s": found, "cpu_ms": cpu}
         Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
     return 0
 

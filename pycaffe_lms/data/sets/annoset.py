@@ -116,7 +116,8 @@ def convert_annoset(
     return write_pictures(
         images,
         path,
-        lambda place, line: _make(root, images, form, place, line),
+        lambda at: _make(root, images, form, *at),
+        lambda place, line: (place, line),
         root=root,
         order=order,
         check_size=form.picture.check_size,

@@ -1,7 +1,7 @@
 """Write the pictures that a list names as a database, as Caffe's convert_imageset does.
 
-Keys and Datums, raw or encoded, are Caffe's. Several threads decode; records are in order. Pictures that cannot be read
-are reported and left out.
+Keys and Datums, raw or encoded, are Caffe's. Several processes decode, or threads if the pictures are few; records are
+in order. Pictures that cannot be read are reported and left out.
 See also: image_list.py, which reads the list; imagenet.py for folders of pictures.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ...errors import DataError, Where
+from ...ops.cpu.threads import thread_count
 from ..database.datum import encode_datum, encode_picture_datum
 from ..database.whole_folder import Record
 from ..feed.image_list import ImageList
@@ -24,15 +26,21 @@ from ..transform.picture import (
     decode_pixels,
     encode_pixels,
     planes_shape,
+    require_opencv,
     resize_pixels,
     shorter_side_size,
     stored_channels,
     to_planes,
 )
+from ..transform.processes import in_order_by_processes, keep_freed_memory
 from ..transform.workers import in_order
 from .conversion import Progress, differs, open_present, say_present, spots, write_database
 
 _log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
+
+_MANY = 2000
+"""Pictures from which processes pay, for these take a third of a second to start."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +105,13 @@ def convert_imageset(
     encoded, and as `write_database`; MissingDependency without OpenCV.
     """
     root, form = with_slash(root), form or PictureForm()
+    require_opencv()
     return write_pictures(
         images,
         path,
-        lambda place, line: _make(root, images, form, place, line),
+        partial(_make, root, form),
+        partial(_listed, images),
+        by_processes=True,
         root=root,
         order=order,
         check_size=form.check_size,
@@ -127,24 +138,35 @@ def with_slash(root: str) -> str:
 def write_pictures(
     images: Listed,
     path: str | os.PathLike[str],
-    make: Callable[[int, int], MadeRecord],
+    make: Callable[[_Item], MadeRecord],
+    item: Callable[[int, int], _Item],
     *,
     root: str,
+    by_processes: bool = False,
     order: Sequence[int] | np.ndarray | None = None,
     check_size: bool = False,
     backend: str = "lmdb",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Write the records that make(place, line) gives, from several threads, as the database `path`.
+    """Write the records that make(item(place, line)) gives, made by several threads, as the database `path`.
 
+    by_processes: by several processes instead if there are many; `make`, a module's function or a `partial` of one, and
+    the items are pickled.
     Raises: DataError where not one picture can be read, or pictures differ in size (with `check_size`), and as
     `write_database` and `make`.
     """
     counts, total = {"written": 0, "skipped": 0}, len(images.paths)
-    records = _records(root, images, make, range(total) if order is None else order, check_size, counts)
+    keep_freed_memory()
+    lines = range(total) if order is None else order
+    items = (item(place, int(lines[place])) for place in range(len(lines)))
+    threads = thread_count()
+    if by_processes and threads > 1 and len(lines) >= _MANY:
+        made = in_order_by_processes(make, items, threads)
+    else:
+        made = in_order(make, items)
 
-    def told() -> Iterator[Record]:
+    def told(records: Iterator[Record | None]) -> Iterator[Record]:
         for record in records:
             if record is not None:
                 yield record
@@ -157,7 +179,8 @@ def write_pictures(
                 fix=f"check the root folder, {root!r}, which is put before each name of the list",
             )
 
-    write_database(path, told(), backend=backend, overwrite=overwrite)
+    with closing(made), closing(_records(root, images, made, check_size, counts)) as records:
+        write_database(path, told(records), backend=backend, overwrite=overwrite)
     return Converted(**counts)
 
 
@@ -202,14 +225,15 @@ def check_imageset(
         if count + len(missing) != len(images):
             raise differs(path, f"{count} records for {len(images)} pictures")
         for place in sorted(missing):
-            if _make(root, images, form, place, int(order[place])).record is not None:
+            if _make(root, form, _listed(images, place, int(order[place]))).record is not None:
                 raise differs(path, f"{images.paths[order[place]]} is not in it")
         compared = spots(count)
         for number in compared:
             source.seek(number)
             found = source.next()
             place = _place(found[0])
-            if not 0 <= place < len(images) or found != _make(root, images, form, place, int(order[place])).record:
+            there = 0 <= place < len(images)
+            if not there or found != _make(root, form, _listed(images, place, int(order[place]))).record:
                 raise differs(path, f"record {number}, {found[0].decode(errors='replace')}, is another one")
     left_out = f", {len(missing)} pictures left out" if missing else ""
     say_present(path, f"{count} records{left_out}; {len(compared)} were compared with their pictures")
@@ -224,14 +248,13 @@ def _place(key: bytes) -> int:
 def _records(
     root: str,
     images: Listed,
-    make: Callable[[int, int], MadeRecord],
-    order: Sequence[int] | np.ndarray,
+    all_made: Iterable[MadeRecord],
     check_size: bool,
     counts: dict[str, int],
-) -> Iterator[Record | None]:
+) -> Generator[Record | None, None, None]:
     """Yield the records in order, None for each picture that is left out."""
     first: tuple[int, ...] | None = None
-    for made in in_order(lambda place: make(place, int(order[place])), range(len(order))):
+    for made in all_made:
         if made.record is None:
             counts["skipped"] += 1
             _log.error("Could not open or find file %s (left out): %s", root + images.paths[made.line], made.reason)
@@ -248,9 +271,24 @@ def _records(
         yield made.record
 
 
-def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> MadeRecord:
-    """Read, decode, resize and encode one picture. Runs in any thread."""
-    name, where = images.paths[line], images.place(line)
+@dataclass(frozen=True)
+class _ListedPicture:
+    """Hold the place of a record in the database, and what the list says. line: index in the list."""
+
+    place: int
+    line: int
+    name: str
+    label: int
+    where: Where
+
+
+def _listed(images: ImageList, place: int, line: int) -> _ListedPicture:
+    return _ListedPicture(place, line, images.paths[line], int(images.labels[line]), images.place(line))
+
+
+def _make(root: str, form: PictureForm, listed: _ListedPicture) -> MadeRecord:
+    """Read, decode, resize and encode one picture. Runs in any thread or process."""
+    place, line, name, label, where = listed.place, listed.line, listed.name, listed.label, listed.where
     try:
         with open(root + name, "rb") as file:
             data = file.read()
@@ -261,7 +299,6 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
         return MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
         return MadeRecord(line, None, reason=error.message)
-    label = int(images.labels[line])
     fits = size is None or (size == shape[1:] and stored_channels(data) == shape[0])
     if size is not None:
         pixels = resize_pixels(pixels, size)

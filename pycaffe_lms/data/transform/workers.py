@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -35,7 +35,9 @@ def each(work: Callable[[int], None], n: int) -> None:
         raise errors[min(errors)]
 
 
-def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], *, ahead: int = 4) -> Iterator[_Result]:
+def in_order(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, ahead: int = 4
+) -> Generator[_Result, None, None]:
     """Yield work(item) for each item, in order, computed by several threads a few items ahead.
 
     `items` is iterated in the caller's thread, at most `ahead` items per thread beyond what was asked for.

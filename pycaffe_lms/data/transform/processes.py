@@ -1,0 +1,192 @@
+"""Call a function for many items in processes of their own, and give the results in the order of the items.
+
+Threads of one process wait for each other wherever Python itself runs: with many of them that limits work of less than
+a millisecond an item, such as reading, decoding and encoding a small picture.
+Covers: starting, feeding and ending the processes; what one of them does (`serve`).
+See also: workers.py, the same with threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, BinaryIO, TypeVar
+
+from ...errors import CaffeError, DataError
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_CHUNK = 16  # items that a process gets at a time
+_AHEAD = 2  # chunks that a process has got beyond those that were asked for
+_MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
+_KEPT_BYTES = 31 << 20
+_PROGRAM = """
+import importlib.util, sys
+sys.modules["pycaffe_lms"] = importlib.util.module_from_spec(importlib.util.find_spec("pycaffe_lms"))
+from pycaffe_lms.data.transform.processes import serve
+serve()
+"""
+# The package is there without nets and solvers, which its __init__ imports: a process starts four times as fast.
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed pictures for the next ones, where it is glibc.
+
+    By itself it returns every freed block of more than 128 KiB to the system, which then clears the next one page by
+    page. Freeing one large block raises that limit to its size: mallopt(3), M_MMAP_THRESHOLD. 32 MiB are the most.
+    """
+    import numpy as np
+
+    np.empty(_KEPT_BYTES, np.uint8)
+
+
+def in_order_by_processes(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], processes: int
+) -> Generator[_Result, None, None]:
+    """Yield work(item) for each item, in order, computed by so many processes.
+
+    The n-th chunk of items goes to process n % processes, so the same process makes the same results in every run.
+
+    Args:
+        work: a function of a module, or a `functools.partial` of one; it, items and results are pickled. It imports
+            what it needs from modules, not from `pycaffe_lms` itself.
+    Raises: CaffeError that `work` raised, in the place of that item's result; RuntimeError with the traceback of any
+    other exception; DataError where a process was ended from outside.
+    """
+    keep_freed_memory()
+    children: list[_Child] = []
+    asked: deque[tuple[_Child, int]] = deque()
+    try:
+        for _ in range(processes):
+            children.append(_Child(work))
+        for turn, chunk in enumerate(_chunks(items)):
+            if len(asked) == _AHEAD * processes:
+                yield from _answers(*asked.popleft())
+            child = children[turn % processes]
+            child.ask(chunk)
+            asked.append((child, len(chunk)))
+        while asked:
+            yield from _answers(*asked.popleft())
+    finally:  # after an error, or when the caller stops early, too
+        for child in children:
+            child.end()
+
+
+def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    chunk: list[_Item] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _answers(child: _Child, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        result = child.answer()
+        if isinstance(result, Exception):
+            raise result
+        yield result
+
+
+class _Child:
+    """Be one process, as its parent sees it."""
+
+    def __init__(self, work: Callable[..., object]):
+        # What this process imports, that one has to find too.
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
+        self.ask(work)
+
+    def ask(self, what: object) -> None:
+        stream = self._process.stdin
+        assert stream is not None
+        try:
+            pickle.dump(what, stream, pickle.HIGHEST_PROTOCOL)
+            stream.flush()
+        except OSError as error:
+            raise self._gone() from error
+
+    def answer(self) -> Any:
+        stream = self._process.stdout
+        assert stream is not None
+        try:
+            return pickle.load(stream)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise self._gone() from error
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):  # of what was not sent any more
+                stream.close()
+
+    def _gone(self) -> DataError:
+        return DataError(
+            f"a process that reads pictures ended with code {self._process.wait()}",
+            fix="if the system ran out of memory, use fewer, for example OMP_NUM_THREADS=2; else see what it printed",
+        )
+
+
+def serve() -> None:
+    """Answer, as one of the processes, on the standard output what is asked on the standard input, until that ends."""
+    import cv2
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    cv2.setNumThreads(1)  # there are as many processes as CPUs
+    keep_freed_memory()
+    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is written among the answers
+    sending: Future[None] | None = None
+    with ThreadPoolExecutor(1) as sender:  # the next results are made while some are sent
+        work = pickle.load(asked)
+        while True:
+            try:
+                chunk = pickle.load(asked)
+            except EOFError:
+                return
+            for message in _messages(work, chunk):
+                if sending is not None:
+                    sending.result()
+                sending = sender.submit(_send, answers, message)
+
+
+def _messages(work: Callable[[Any], Any], chunk: list[Any]) -> Iterator[io.BytesIO]:
+    """Yield the pickled results of a chunk; a message of many small ones is not much larger than it should be."""
+    message = io.BytesIO()
+    for item in chunk:
+        try:
+            result = work(item)
+        except CaffeError as error:
+            result = error
+        except Exception:
+            result = RuntimeError(traceback.format_exc())
+        pickle.dump(result, message, pickle.HIGHEST_PROTOCOL)
+        if message.tell() >= _MESSAGE_BYTES:
+            yield message
+            message = io.BytesIO()
+    yield message
+
+
+def _send(stream: BinaryIO, message: io.BytesIO) -> None:
+    try:
+        stream.write(message.getbuffer())
+        stream.flush()
+    except BrokenPipeError:  # the parent is gone
+        os._exit(1)

@@ -1,0 +1,47 @@
+"""Call functions in processes: order, errors, processes that end too early, the size of a message."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from contextlib import closing
+
+import pytest
+
+from pycaffe_lms.data.transform import processes
+from pycaffe_lms.data.transform.processes import in_order_by_processes
+from pycaffe_lms.errors import DataError
+
+pytest.importorskip("cv2")
+
+
+def test_results_are_in_order_and_an_error_has_the_place_of_its_item():
+    items = ["__import__('os').getpid()"] * 48 + [str(k) for k in range(50)] + ["int('seven')", "1"]
+    with closing(in_order_by_processes(eval, items, 2)) as results:
+        pids = [next(results) for _ in range(48)]  # three chunks
+        assert pids[:16] == pids[32:] == pids[:1] * 16 and pids[16:32] == pids[16:17] * 16
+        assert len({*pids, os.getpid()}) == 3
+        assert [next(results) for _ in range(50)] == list(range(50))
+        with pytest.raises(RuntimeError, match="invalid literal for int.. with base 10: 'seven'"):
+            next(results)
+    for pid in set(pids):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_process_that_ends_too_early_is_an_error():
+    with pytest.raises(DataError, match="ended with code 3") as caught:
+        list(in_order_by_processes(os._exit, [3], 1))
+    assert "OMP_NUM_THREADS" in caught.value.fix
+
+
+def test_a_message_ends_at_its_size(monkeypatch):
+    monkeypatch.setattr(processes, "_MESSAGE_BYTES", 100)
+    messages = list(processes._messages(bytes, [10, 20, 90, 1, 400, 5]))
+    sizes = []
+    for message in messages:
+        message.seek(0)
+        sizes.append([])
+        while message.tell() < len(message.getbuffer()):
+            sizes[-1].append(len(pickle.load(message)))
+    assert sizes == [[10, 20, 90], [1, 400], [5]]
