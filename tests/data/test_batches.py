@@ -13,6 +13,7 @@ from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.data.feed.prefetch import Prefetcher
 from pycaffe_lms.errors import DataError, LayerParamError
+from pycaffe_lms.ops.cpu import threads
 from tests.data.helpers import numbered_lmdb, shared_db, transformer
 from tests.shared_data import needs_shared
 
@@ -66,6 +67,22 @@ def test_resuming_repeats_crops_and_mirrors(tmp_path):
     # records 0, 1, 2 twice, but drawn anew
     with batches(path, 8, text, seed=5) as subject:
         assert not np.array_equal(subject.produce(0)[0], subject.produce(1)[0])
+
+
+def test_any_number_of_threads_makes_the_same_batches(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    pictures = [cv2.imencode(".jpg", rng.integers(0, 256, (9, 9, 3), np.uint8))[1].tobytes() for _ in range(11)]
+    write_lmdb(tmp_path / "db", ((b"%02d" % k, encode_picture_datum(data, k)) for k, data in enumerate(pictures)))
+    found = []
+    try:
+        for number in ("1", "3"):
+            monkeypatch.setenv("OMP_NUM_THREADS", number)
+            threads._pool.cache_clear()
+            with batches(tmp_path / "db", 7, "crop_size: 4 mirror: true mean_value: 9.7 scale: 0.3", seed=5) as subject:
+                found.append([array.tobytes() for b in range(3) for array in subject.produce(b)])
+    finally:
+        threads._pool.cache_clear()
+    assert found[0] == found[1] and len(set(found[0])) == 6
 
 
 def test_dtype(tmp_path):

@@ -32,8 +32,8 @@ from ..transform.picture import (
     stored_channels,
     to_planes,
 )
-from ..transform.processes import in_order_by_processes, keep_freed_memory
-from ..transform.workers import in_order
+from ..transform.processes import in_order_by_processes
+from ..transform.workers import in_order, keep_freed_memory
 from .conversion import Progress, differs, open_present, say_present, spots, write_database
 
 _log = logging.getLogger(__name__)

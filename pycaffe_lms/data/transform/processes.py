@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import CaffeError, DataError
+from .workers import keep_freed_memory
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -29,7 +30,6 @@ _Result = TypeVar("_Result")
 _CHUNK = 16  # items that a process gets at a time
 _AHEAD = 2  # chunks that a process has got beyond those that were asked for
 _MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
-_KEPT_BYTES = 31 << 20
 _PROGRAM = """
 import importlib.util, sys
 sys.modules["pycaffe_lms"] = importlib.util.module_from_spec(importlib.util.find_spec("pycaffe_lms"))
@@ -37,17 +37,6 @@ from pycaffe_lms.data.transform.processes import serve
 serve()
 """
 # The package is there without nets and solvers, which its __init__ imports: a process starts four times as fast.
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed pictures for the next ones, where it is glibc.
-
-    By itself it returns every freed block of more than 128 KiB to the system, which then clears the next one page by
-    page. Freeing one large block raises that limit to its size: mallopt(3), M_MMAP_THRESHOLD. 32 MiB are the most.
-    """
-    import numpy as np
-
-    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def in_order_by_processes(

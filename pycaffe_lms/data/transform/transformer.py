@@ -19,7 +19,7 @@ from .augment import add_noise, check_fields, resize, resized_size
 from .mean import load_mean
 from .picture import require_opencv, to_pixels, to_planes
 from .random_size import random_size
-from .workers import each
+from .workers import each, keep_freed_memory
 
 Shape = tuple[int, int, int]
 Item = tuple[np.ndarray, Any, Where]
@@ -78,6 +78,7 @@ class DataTransformer:
     def __init__(
         self, transform_param: TransformationParameter, phase: int, *, source: str, mean: np.ndarray | None = None
     ):
+        keep_freed_memory()
         self.source = source
         self.train = phase == TRAIN
         assert phase in (TRAIN, TEST), phase

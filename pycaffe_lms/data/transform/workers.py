@@ -7,12 +7,24 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from ...ops.cpu.threads import parallel, thread_count
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _GRAIN = 2  # items: fewer are not worth another thread
+_KEPT_BYTES = 31 << 20
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed pictures for the next ones, where it is glibc.
+
+    By itself it returns every freed block of more than 128 KiB to the system, which then clears the next one page by
+    page. Freeing one large block raises that limit to its size: mallopt(3), M_MMAP_THRESHOLD. 32 MiB are the most.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def each(work: Callable[[int], None], n: int) -> None:
