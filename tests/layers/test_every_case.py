@@ -114,7 +114,8 @@ def test_float32_agrees_with_float64(case):
 
 
 # -- empty batches ------------------------------------------------------------------------------------------------
-_BATCH_AXIS = dict.fromkeys(("RNN", "LSTM", "LSTMUnit", "CTCLoss", "CtcLoss", "CTCGreedyDecoder"), 1)  # axis 0 is time
+_BATCH_AXIS = dict.fromkeys(("RNN", "LSTM", "Lstm", "LSTMUnit"), 1)  # axis 0 is time
+_BATCH_AXIS |= dict.fromkeys(("CTCLoss", "CtcLoss", "WarpCTCLoss", "CTCGreedyDecoder"), 1)
 _BATCH_AXIS["DetectionEvaluate"] = 2  # rows of boxes
 _CHOOSERS = {"BatchReindex"}  # bottom 1 chooses from bottom 0, so an empty batch is an empty choice
 
@@ -125,7 +126,7 @@ def _emptied(case):
         return (case.shapes[0], (0,))
     if case.type == "BoxGroupOutput":  # axis 0 holds the images' anchors, of as many as each level has
         return tuple((0, *s[1:]) for s in case.shapes)
-    if case.type == "CtcLoss":
+    if case.type in ("CtcLoss", "WarpCTCLoss"):
         (steps, _, *classes), (_, *labels) = case.shapes
         return ((steps, 0, *classes), (0, *labels))
     axis = _BATCH_AXIS.get(case.type, 0)
