@@ -85,6 +85,18 @@ def test_later_times_of_three_nets():
     assert said("docs/speed.md", r"VGG-16 takes [\d.]+ instead of ([\d.]+)\.") == [IN_CORE["vgg-16"][2]]
 
 
+def test_vision_transformers():
+    compiled, memory, auto = [r for r in rows(6) if r[0] == "vit-l-16"]
+    for r in (compiled, memory, auto):
+        assert near(r[5], 256 / float(r[3]) * 1e3)
+    [ratio] = said("docs/speed.md", r"Ours takes ([\d.]+) times as long as the compiled net")
+    assert near(ratio, float(memory[3]) / float(compiled[3]))
+    longer, low = said(
+        "docs/speed.md", r"In 8 GB it takes ([\d.]+) times as long as in memory; the prediction is (\d+)% too low"
+    )
+    assert near(longer, float(auto[3]) / float(memory[3])) and near(low, 100 * (1 - float(auto[4]) / float(auto[3])))
+
+
 def test_transformers():
     """Rates are tokens by time, operations by time have one factor; words repeat cells."""
     found = {(r[1], r[2]): r for r in rows(8) if r[0] == "1.3b"}
