@@ -31,7 +31,8 @@ def _tolerance(case):
 
 def _factor(case):
     """Return what gradients are in multiples of the slope."""
-    return case.shapes[0][1] if case.type in ("CTCLoss", "CtcLoss") else 1  # the number of sequences, as in the forks
+    sums = case.type in ("CTCLoss", "CtcLoss", "WarpCTCLoss")
+    return case.shapes[0][1] if sums else 1  # the number of sequences, as in the forks
 
 
 def _start(case):

@@ -27,7 +27,8 @@ def test_databases_of_the_forms(script, tmp_path):
 
 def test_a_small_run(script, tmp_path, monkeypatch, capsys):
     bench = script("pictures")
-    monkeypatch.setattr(bench, "measure", lambda folder, what, threads, count: 100.0 * threads + len(what))
+    monkeypatch.setattr(bench, "measure", lambda folder, what, threads, count: (100.0 * threads + len(what), 0.25, 1.5))
     assert bench.main(["--pictures", "2", "--threads", "1,2", "--json", str(tmp_path / "p.json")]) == 0
-    assert "| stored | 106 | 206 |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "| stored | 106 | 206 |" in printed and "| stored | 0.250, 1.500 | 0.250, 1.500 |" in printed
     assert json.loads((tmp_path / "p.json").read_text())["images_per_s"]["raw"] == {"1": 103.0, "2": 203.0}
