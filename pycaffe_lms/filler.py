@@ -34,6 +34,8 @@ def fill(filler_param: FillerParameter, shape: Shape, dtype: DTypeLike, rng: Caf
     """
     check(filler_param, shape)
     values = FILLERS[filler_param.type](filler_param, tuple(shape), rng)
+    if values.shape == tuple(shape) and values.dtype == dtype:
+        return values
     array = np.empty(shape, dtype)
     array[...] = values
     return array

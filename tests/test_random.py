@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from pycaffe_lms.random import CaffeRandom
+from pycaffe_lms.ops import load_ops
+from pycaffe_lms.random import MANY, CaffeRandom
 
 
 def test_raw_stream_is_caffes():
@@ -51,6 +54,21 @@ def test_gaussian_moments():
     values = CaffeRandom(3).gaussian(200_001, 2.0, 3.0)
     assert values.dtype == np.float32
     assert abs(values.mean() - 2) < 0.03 and abs(values.std() - 3) < 0.03
+
+
+def test_many_gaussian_values_are_the_counter_based_generators():
+    """Their key are the next two raw draws, after which the stream goes on; one value fewer are of the stream."""
+    rng, raw = CaffeRandom(3), CaffeRandom(3).raw(3)
+    values = rng.gaussian(MANY, 2.0, 3.0)
+    assert values.dtype == np.float32 and rng.raw(1) == raw[2]
+    ours = np.empty(MANY, np.float32)
+    load_ops("cpu").random_gaussian(ours, np.array([int(raw[0]) + (int(raw[1]) << 32), 0, 0], np.uint64), 2.0, 3.0)
+    assert np.array_equal(values, ours)
+    standard = np.sort((values.astype(np.float64) - 2) / 3)
+    normal = 0.5 * (1 + np.array([math.erf(x / math.sqrt(2)) for x in standard[::1024]]))
+    assert np.abs(normal - np.arange(0, MANY, 1024) / MANY).max() < 1.95 / math.sqrt(MANY)  # Kolmogorov, p = 0.001
+    fewer = np.random.RandomState(3).normal(2.0, 3.0, MANY - 1)
+    assert np.array_equal(CaffeRandom(3).gaussian(MANY - 1, 2.0, 3.0), fewer.astype(np.float32))
 
 
 def test_same_seed_same_stream_and_none_is_another():
