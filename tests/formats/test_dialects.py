@@ -410,3 +410,8 @@ def test_raw_values_count_only_where_nothing_else_is():
 def test_raw_values_that_do_not_fit(blob, message):
     with pytest.raises(WeightsError, match=message):
         load_blob(BlobProto(**{"raw_data": b"12345678", "shape": {"dim": [2]}, **blob}))
+
+
+def test_a_type_without_a_value():
+    with pytest.raises(CaffeError, match=r"line 1: layer \"a\": \[ is not a value of LayerType"):
+        parse_net('layers { name: "a" type: [] }')

@@ -85,7 +85,8 @@ def translate(text: str, root: _Descriptor, filename: str | None = None) -> tupl
 def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
     written = list(fields(tokens))
     names = C3D_MESSAGES if message.name in _LAYERS else {}
-    if message.name == "V1LayerParameter" and any(o.name == "type" and o.values[0].text() == _VIDEO for o in written):
+    types = [entry.text() for one in written if one.name == "type" for entry in one.values]
+    if message.name == "V1LayerParameter" and _VIDEO in types:
         names = {**names, "image_data_param": "video_data_param"}
     for one in written:
         why = _no_effect(one, message)
