@@ -116,7 +116,6 @@ class VisionTransformer(nn.Module):
             patch_size=patch,
             num_labels=self.classes,
         )
-        config._attn_implementation = "sdpa"
         self.model = ViTForImageClassification(config)
         ours = sum(math.prod(_shape(p)) for ps in params.values() for p in ps)
         theirs = sum(p.numel() for p in self.model.parameters())
