@@ -89,6 +89,38 @@ def test_what_is_noted_is_what_passes_launch(net, caplog):
     assert "its kernels are compiled when it runs" not in caplog.text
 
 
+class _Ranks:
+    """Stand for two ranks with equal batches, and count what this one gives to the other."""
+
+    size, rank, can_capture, calls = 2, 0, True, 0
+
+    def all_gather(self, parts):
+        self.calls += 1
+        parts[1][...] = parts[0]
+
+    def sum(self, arrays):
+        self.calls += 1
+        for a in arrays:
+            a *= 2
+
+
+def test_a_rehearsal_exchanges_nothing_with_other_ranks(caplog):
+    """Arrays without memory would go through NCCL; and the other ranks might not rehearse."""
+    caplog.set_level(logging.INFO)
+    synchronized = NET.replace('top: "bn" }', 'top: "bn" batch_norm_param { sync: true } }')
+    net, ranks = make_net(synchronized, device=CpuDevice(), solver_count=2), _Ranks()
+    (node,) = net.run_graph.exchanging
+    node.layer.join(ranks)
+    net.blobs["x"].data[...] = np.random.default_rng(1).normal(size=(4, 16, 6, 6))
+    net.forward()
+    net.backward()
+    assert ranks.calls == 1  # nobody wants the gradient of "x"
+    with rehearsal.rehearsing():
+        for key in net.memory.programs.bound:
+            Rehearsal(net.run_graph, net.device, net.dtype).rehearse(net.memory.steps(key))
+    assert ranks.calls == 1 and "bn" not in "".join(m for m in caplog.messages if "compiled when it runs" in m)
+
+
 def test_an_operation_that_cannot_be_rehearsed_is_told_of(net, caplog):
     caplog.set_level(logging.INFO)
     with rehearsal.rehearsing():

@@ -1,6 +1,7 @@
 """Runs a program's steps on arrays without memory, so that a device hears which kernels it needs before the first run.
 
-Only steps of layers that do nothing but queue operations (`Declaration.cuda_graph_safe`) are rehearsed.
+Only steps of layers that do nothing but queue operations (`Declaration.cuda_graph_safe`) are rehearsed, and none that
+exchange arrays with other ranks: an exchange would happen.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Rehearsal(Executor):
             if isinstance(step, HostedStep) or step.step.host or step.look or step.zero:
                 continue
             node = node_of(self.graph, step)
-            if node.waiting is not None or not node.layer.declares.cuda_graph_safe:
+            if node.waiting is not None or not node.layer.declares.cuda_graph_safe or node.layer.exchanges:
                 continue
             try:
                 self.run(step)
