@@ -11,11 +11,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
 import os
 import sys
 import sysconfig
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 CUDNN = "libcudnn.so.9"
 
@@ -28,13 +32,37 @@ class Absent(Exception):
 def load() -> tuple[ModuleType | None, str]:
     """Return (the frontend, ""), or (None, the reason). Tried once per process; never raises."""
     try:
-        with warnings.catch_warnings():  # many frontends import torch where there is one, which may warn
+        with warnings.catch_warnings(), _torch_comes_later():
             warnings.simplefilter("ignore")
             return _load(), ""
     except Absent as absent:
         return None, str(absent)
     except Exception as error:  # another package's import may fail in any way; the answer is the same: no cuDNN
         return None, f"nvidia-cudnn-frontend cannot be loaded: {type(error).__name__}: {error}"
+
+
+class _Torch(ModuleType):
+    """Stand in for torch; any attribute is that of the real package, which is imported for it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get("torch") is self:
+            del sys.modules["torch"]
+        return getattr(importlib.import_module("torch"), name)
+
+
+@contextmanager
+def _torch_comes_later() -> Iterator[None]:
+    """Let imports of torch in this context take no time. The frontend imports it where there is one, which takes
+    seconds in every process, and needs it for PyTorch's own tensors only."""
+    if "torch" in sys.modules or importlib.util.find_spec("torch") is None:
+        yield
+        return
+    later = sys.modules["torch"] = _Torch("torch")
+    try:
+        yield
+    finally:
+        if sys.modules.get("torch") is later:
+            del sys.modules["torch"]
 
 
 def _load() -> ModuleType:
