@@ -5,9 +5,11 @@ python tools/bench/scaling.py --model resnet-50 --batch 128 --gpus 1 2 4 --modes
 Modes: off (no Large Model Support), a number of KB (-lms N), auto. Every mode runs with gradients summed layer by
 layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them, as
 `train -graph sums` does. --ctas limits the blocks, and so the multiprocessors, that a kernel of NCCL takes from the
-layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums beside the backward can afford. A
-run is a process per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once; times
-are rank 0's medians after warming up, each up to the device's end. "efficiency" is images/s per GPU over those of one.
+layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums beside the backward can afford. A run is a process per
+GPU; an iteration is forward, backward, sums and the SGD update on images that are made once. As in `train`, the host
+issues an iteration while the one before runs: a time is that of --iterations in a row, up to the device's end, divided
+by their number, and what counts is rank 0's median of three such, after warming up. "efficiency" is images/s per GPU
+over those of one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -30,7 +33,8 @@ from pycaffe_lms.lms.config import LMSConfig, parse_size
 from pycaffe_lms.parallel.launch import Rank, run_ranks
 from pycaffe_lms.parallel.meeting import Meeting
 
-WARMUP = 6  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+WARMUP = 8  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+ROWS = 3  # times that are taken
 
 
 def settings(mode: str, budget: str | None) -> LMSConfig:
@@ -62,15 +66,21 @@ def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: 
     )
     if rank.count > 1:
         parallel.join(layer_wise=layer_wise)
-    times = []
-    for _ in range(args.iterations + WARMUP):
-        start = time.perf_counter()
+    for _ in range(WARMUP):  # one by one: -lms auto plans anew in between
         solver.step(1)
+    times = []
+    for _ in range(ROWS):
         device.synchronize()
-        times.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        solver.step(args.iterations)
+        device.synchronize()
+        times.append((time.perf_counter() - start) / args.iterations)
     if rank.index == 0:
-        seconds = sorted(times[WARMUP:])[args.iterations // 2]
-        found = {"seconds": seconds, "versions": versions() if args.backend == "cuda" else args.backend}
+        found = {
+            "seconds": statistics.median(times),
+            "iterations": args.iterations,
+            "versions": versions() if args.backend == "cuda" else args.backend,
+        }
         Path(out).write_text(json.dumps(found))
     parallel.close()
     solver.close()
@@ -118,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument(
         "--virtual_ranks", type=int, help="sums in the tree of train's -virtual_ranks; as many as GPUs: what it costs"
     )
-    p.add_argument("--iterations", type=int, default=20)
+    p.add_argument("--iterations", type=int, default=20, help="in a row, for one time")
     p.add_argument("--capture", action="store_true", help="record iterations with their sums")
     p.add_argument("--math", default="tf32", choices=("tf32", "bf16"))
     p.add_argument("--ctas", type=int, help="most blocks of a kernel of NCCL (default: as NCCL chooses)")
