@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycaffe_lms.ops.cpu import basic
+from pycaffe_lms.ops.cuda import basic as cuda_basic
 from pycaffe_lms.ops.cuda.source import divider
 from pycaffe_lms.ops.sum_parts import reduction_parts
+
+from .emulated import COMPILER, Kernels
 
 WORK = np.empty(1024)
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
@@ -78,3 +81,33 @@ def test_parts_are_few_and_never_empty_of_purpose(outer, dim, inner):
     else:
         assert 1 <= parts <= max(1, (outer * inner + 4095) // 4096)
         assert parts == 1 or parts * dim <= 4096
+
+
+SIZES = [3, 0, *range(1, 40), 30_000]  # more than a kernel takes
+
+
+@DTYPES
+def test_arrays_are_scaled_together_as_each_alone(dtype):
+    xs = [normal(n, dtype=dtype, seed=n) for n in SIZES]
+    ys = [x.copy() for x in xs]
+    basic.scale_all(ys, 1 / 3)
+    for x, y in zip(xs, ys, strict=True):
+        assert np.array_equal(y, x * dtype(1 / 3))
+
+
+@DTYPES
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+def test_the_kernel_scales_each_array_once(dtype, tmp_path, monkeypatch):
+    kernels, launches = Kernels(tmp_path, dtype, {"scale_all": cuda_basic._SCALE_ALL}), []
+
+    def launch(source, name, of, threads, *args, grid):
+        launches.append(grid)
+        kernels.run(name, grid, 256, *args)
+
+    monkeypatch.setattr(cuda_basic, "launch", launch)
+    xs = [normal(n, dtype=dtype, seed=n) for n in SIZES]
+    ys = [x.copy() for x in xs]
+    cuda_basic.scale_all(ys, 1 / 3)
+    for x, y in zip(xs, ys, strict=True):
+        assert np.array_equal(y, x * dtype(1 / 3))
+    assert len(launches) == -(-sum(n > 0 for n in SIZES) // cuda_basic._TOGETHER)

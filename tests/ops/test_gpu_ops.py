@@ -51,6 +51,17 @@ def test_sum_of_arrays(both):
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_scaling_of_arrays(dtype):
+    """More small ones than a launch takes, an empty one, and some that have a launch of their own."""
+    xs = [np.random.default_rng(n).normal(size=n).astype(dtype) for n in [3, 0, *range(1, 40), 70_000, 300_000]]
+    cupy = cuda.require()
+    ys = [cupy.array(x) for x in xs]
+    load_ops("cuda").functions()["scale_all"](ys, 1 / 3)
+    for x, y in zip(xs, ys, strict=True):
+        np.testing.assert_array_equal(cupy.asnumpy(y), x * dtype(1 / 3))
+
+
 @pytest.mark.parametrize("l1", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("rule", updates.HISTORIES)

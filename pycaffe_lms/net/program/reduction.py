@@ -184,9 +184,7 @@ class Reduction:
 
     def _mean(self, executor: Executor, params: Sequence[Param], arrays: Sequence[AnyArray]) -> None:
         self._sums.sum(arrays)
-        ops = ops_of(self._device)
-        for array in arrays:
-            ops.scale_by(array, 1 / self._sums.size)
+        ops_of(self._device).scale_all(arrays, 1 / self._sums.size)
 
     def wait(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""

@@ -113,8 +113,7 @@ class TreeReduction(Reduction):
                 self._exchange(arrays[0].reshape(-1), received)
             else:
                 self._exchange_together(executor, params, arrays, received)
-        for array in arrays:
-            ops.scale_by(array, 1 / tree.total)
+        ops.scale_all(arrays, 1 / tree.total)
 
     def _exchanged(self, executor: Executor) -> int:
         """Return the elements of `packed` and `received`."""

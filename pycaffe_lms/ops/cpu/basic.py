@@ -10,7 +10,7 @@ from ...arrays import HostArray
 from .channels import row_slices
 from .threads import ELEMENTS, parallel
 
-__all__ = ["fill", "copy", "kernels_plan", "scale_by", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "kernels_plan", "scale_all", "scale_by", "sum_arrays", "sum_squares"]
 
 
 def kernels_plan(rehearse: Callable[[], None]) -> None:
@@ -31,6 +31,12 @@ def copy(x: HostArray, y: HostArray) -> None:
 def scale_by(y: HostArray, factor: float) -> None:
     """Compute y = factor * y, with the factor rounded to y's type."""
     parallel(_scale, y.size, y.reshape(-1), y.dtype.type(factor), grain=ELEMENTS)
+
+
+def scale_all(ys: Sequence[HostArray], factor: float) -> None:
+    """Compute y = factor * y for arrays of one type, as `scale_by` does."""
+    for y in ys:
+        scale_by(y, factor)
 
 
 def sum_arrays(xs: Sequence[HostArray], y: HostArray) -> None:

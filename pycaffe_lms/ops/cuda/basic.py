@@ -13,9 +13,11 @@ from .elementwise import elementwise, run, totals
 from .packs import aligned
 from .source import BLOCK_SUM
 
-__all__ = ["fill", "copy", "kernels_plan", "scale_by", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "kernels_plan", "scale_all", "scale_by", "sum_arrays", "sum_squares"]
 
 _PARTS = 1024
+_TOGETHER, _BLOCKS_EACH = 16, 16  # arrays that one kernel scales, and its blocks for each
+_SMALL = 1 << 20  # bytes of an array from which on it has a kernel of its own
 
 _FILL = elementwise("fill", "y = (T)value;", writes="y", params="double value")
 _SCALE = elementwise("scale_by", "y = (T)factor * y;", updates="y", params="double factor")
@@ -42,6 +44,18 @@ extern "C" __global__ void total(const double* work, double* out, long long inde
 }
 """
 )
+
+_SCALE_ALL = f"""
+extern "C" __global__ void scale_all({", ".join(f"T* y{i}" for i in range(_TOGETHER))},
+                                     {", ".join(f"long long n{i}" for i in range(_TOGETHER))}, double factor) {{
+  T* const arrays[] = {{{", ".join(f"y{i}" for i in range(_TOGETHER))}}};
+  const long long sizes[] = {{{", ".join(f"n{i}" for i in range(_TOGETHER))}}};
+  T* y = arrays[blockIdx.x / {_BLOCKS_EACH}];
+  const long long size = sizes[blockIdx.x / {_BLOCKS_EACH}];
+  for (long long i = blockIdx.x % {_BLOCKS_EACH} * blockDim.x + threadIdx.x; i < size; i += {_BLOCKS_EACH} * blockDim.x)
+    y[i] = (T)factor * y[i];
+}}
+"""
 
 
 def kernels_plan(rehearse: Callable[[], None]) -> None:
@@ -70,6 +84,19 @@ def copy(x: AnyArray, y: AnyArray) -> None:
 def scale_by(y: AnyArray, factor: float) -> None:
     """Compute y = factor * y, with the factor rounded to y's type."""
     run(_SCALE, "scale_by", (y,), float(factor))
+
+
+def scale_all(ys: Sequence[AnyArray], factor: float) -> None:
+    """Compute y = factor * y for arrays of one type, as `scale_by` does; small ones share launches."""
+    small = [y for y in ys if 0 < y.nbytes < _SMALL]
+    for y in ys:
+        if y.nbytes >= _SMALL:
+            scale_by(y, factor)
+    for start in range(0, len(small), _TOGETHER):
+        some = small[start : start + _TOGETHER]
+        spare = _TOGETHER - len(some)
+        arrays, sizes = [*some, *[some[0]] * spare], [*(y.size for y in some), *[0] * spare]
+        launch(_SCALE_ALL, "scale_all", some[0].dtype, 0, *arrays, *sizes, float(factor), grid=len(some) * _BLOCKS_EACH)
 
 
 @functools.cache
