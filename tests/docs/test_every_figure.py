@@ -72,7 +72,7 @@ def test_tables_of_figures_name_a_command_in_their_section(page):
 
 
 def test_tables_are_seen():
-    assert len([*tables((ROOT / "docs" / "speed.md").read_text())]) == 9
+    assert len([*tables((ROOT / "docs" / "speed.md").read_text())]) == 10
     assert not [*tables("# A\n<!-- a: generated -->\n| 1 | 2 |\n<!-- a: end -->\n")]
 
 

@@ -97,6 +97,22 @@ def test_vision_transformers():
     assert near(longer, float(auto[3]) / float(memory[3])) and near(low, 100 * (1 - float(auto[4]) / float(auto[3])))
 
 
+def test_larger_transformers():
+    """Rates are tokens by time; the ratio and how low predictions are follow from the rows."""
+    found = {(r[0], r[2]): r for r in rows(8) if r[0] in ("2.7b", "6.7b")}
+    assert len(found) == 3
+    for r in found.values():
+        batch, length = map(int, r[1].split(" x "))
+        assert float(r[6].replace(",", "")) == pytest.approx(1e3 * batch * length / float(r[4]), rel=3e-3), r
+    memory, small, large = found["6.7b", "in memory"], found["2.7b", "auto"], found["6.7b", "auto"]
+    [share] = said("docs/speed.md", r"does ([\d.]+) of the tokens per second in 24 GB that it does in memory")
+    assert near(share, float(large[6].replace(",", "")) / float(memory[6].replace(",", "")))
+    low = said("docs/speed.md", r"These predictions are (\d+)% and (\d+)% too low")
+    assert all(near(p, 100 * (1 - float(r[5]) / float(r[4]))) for p, r in zip(low, (small, large), strict=True))
+    into, back = said("docs/speed.md", r"in a step (\d+) bytes of each parameter go to the GPU .* and (\d+) come back")
+    assert (int(into), int(back)) == (4 * (2 + 2), 4 * 3)  # float32: the weight twice and two moments; all three
+
+
 def test_transformers():
     """Rates are tokens by time, operations by time have one factor; words repeat cells."""
     found = {(r[1], r[2]): r for r in rows(8) if r[0] == "1.3b"}
