@@ -201,12 +201,8 @@ class SGDSolver(solvers.SGDSolver):
         options = with_math(options | ({"tuning": Tuning(pack=True)} if learns else {}), Tuning())
         self._reading: ReadBlobs | None = None
         super().__init__(param, device=on, lms=config, **options | {"file": parsed.filename, "lines": parsed.lines})
-        nets = [self.net, *self.test_nets]
-        if learns and any(net.graph.shapes_may_change for net in nets):  # an iteration may go on as another program
-            for net in nets:
-                net.set_packed(False)
-        elif learns:
-            self._reading = ReadBlobs(nets, self._plan_unpacked)
+        if learns:
+            self._reading = ReadBlobs([self.net, *self.test_nets], self._plan_unpacked)
         self.test_nets = NetVec(self.test_nets)
         if _mode.join is not None:
             _mode.join(self)

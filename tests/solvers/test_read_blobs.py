@@ -266,3 +266,44 @@ def test_callbacks_read_what_is_there(make):
             solver.step(1)
     np.testing.assert_array_equal(seen[ours], seen[apart])
     assert weights(ours) == weights(apart)
+
+
+CHANGING = (
+    'layer { name: "data" type: "Input" top: "data" top: "all" top: "chosen" input_param { '
+    "shape { dim: 8 dim: 3 dim: 8 dim: 8 } shape { dim: 8 } shape { dim: 8 } } }"
+    + conv("c1", "data", 8)
+    + layer("s1", "Sigmoid", "c1")
+    + conv("c2", "s1", 8)
+    + 'layer { name: "some" type: "Filter" bottom: "c2" bottom: "all" bottom: "chosen" top: "some" top: "label" }'
+    + layer("s2", "Sigmoid", "some")
+    + 'layer { name: "ip" type: "InnerProduct" bottom: "s2" top: "ip" inner_product_param { num_output: 5 '
+    'weight_filler { type: "xavier" } } }'
+    + loss("ip").replace(" }", " propagate_down: true propagate_down: false }", 1)
+)
+
+
+@pytest.mark.parametrize("looks", [[], ["ip"], ["s1", "some"]])
+def test_shapes_that_change_within_an_iteration(tmp_path, looks):
+    """Another number of images passes the layer in each iteration; what is read is what nothing shared would have."""
+    (tmp_path / "net.prototxt").write_text(CHANGING)
+    (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/net.prototxt" {SETTINGS}')
+
+    def make(**options):
+        device = SimDevice(1 << 22, order="random", seed=4)
+        return caffe.get_solver(tmp_path / "solver.prototxt", device=device, **options)
+
+    ours, apart, rng = make(), make(tuning=APART), np.random.default_rng(2)
+    for passing in (8, 3, 3, 5, 1, 8):
+        given = {
+            "data": rng.normal(size=(8, 3, 8, 8)),
+            "all": rng.integers(5, size=8),
+            "chosen": np.arange(8) < passing,
+        }
+        for solver in (ours, apart):
+            for name, values in given.items():
+                solver.net.blobs[name].data[...] = values
+            solver.step(1)
+        for name in looks:
+            np.testing.assert_array_equal(*(s.net.blobs[name].data for s in (ours, apart)), err_msg=name)
+        assert ours.net.blobs["some"].shape[0] == passing
+    assert weights(ours) == weights(apart) and ours.net.device.in_use() < apart.net.device.in_use()
