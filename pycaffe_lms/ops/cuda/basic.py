@@ -87,8 +87,8 @@ def scale_by(y: AnyArray, factor: float) -> None:
 
 
 def scale_all(ys: Sequence[AnyArray], factor: float) -> None:
-    """Compute y = factor * y for arrays of one type, as `scale_by` does; small ones share launches."""
-    small = [y for y in ys if 0 < y.nbytes < _SMALL]
+    """Compute y = factor * y for arrays of one type, as `scale_by` does."""
+    small = [y for y in ys if 0 < y.nbytes < _SMALL]  # they share launches
     for y in ys:
         if y.nbytes >= _SMALL:
             scale_by(y, factor)
