@@ -30,6 +30,7 @@ PACKAGE = {
             "AdaDeltaSolver",
             "AdamSolver",
             "AdamWSolver",
+            "LionSolver",
         ),
         CLASS,
     ),

@@ -172,6 +172,7 @@ PUBLIC = {
     "AdaDeltaSolver",
     "AdamSolver",
     "AdamWSolver",
+    "LionSolver",
     "BlobVec",
 }
 

@@ -72,6 +72,7 @@ def test_the_walk_finds_what_users_call():
         "pycaffe_lms.pycaffe.classes.Net.forward",
         "pycaffe_lms.pycaffe.classes.AdamSolver.step",
         "pycaffe_lms.pycaffe.classes.AdamWSolver.step",
+        "pycaffe_lms.pycaffe.classes.LionSolver.step",
         "pycaffe_lms.blob.Blob.data",
         "pycaffe_lms.io.load_image",
         "pycaffe_lms.net_spec.NetSpec.__getattr__",

@@ -10,6 +10,8 @@ With g = scale * diff + decay * (w, or its sign with l1), r = rate and h, h2 the
                h2 = keep h2 + (1 - keep) v^2;  u = r v
     adam       h = keep h + (1 - keep) g;      h2 = keep2 h2 + (1 - keep2) g^2;  u = r h / (sqrt(h2) + delta)
     adamw      as adam, but g has no decay;    u = r h / (sqrt(h2) + delta) + pull decay * (w, or its sign with l1)
+    lion       c = keep h + (1 - keep) g, and g has no decay;  h = keep2 h + (1 - keep2) g;
+               u = r sign(c) + pull decay * (w, or its sign with l1)
 
 and then diff = u, w = w - u.
 """
@@ -18,7 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HISTORIES = {"sgd": 1, "nesterov": 1, "adagrad": 1, "rmsprop": 1, "adadelta": 2, "adam": 2, "adamw": 2}
+HISTORIES = {"sgd": 1, "nesterov": 1, "adagrad": 1, "rmsprop": 1, "adadelta": 2, "adam": 2, "adamw": 2, "lion": 1}
+DECOUPLED = ("adamw", "lion")  # decay is no part of the gradient
 
 
 class UpdateNumbers(NamedTuple):
@@ -34,4 +37,4 @@ class UpdateNumbers(NamedTuple):
     keep: float = 0.0
     keep2: float = 0.0
     delta: float = 0.0
-    pull: float = 0.0  # of adamw: the rate of the decay
+    pull: float = 0.0  # of `DECOUPLED`: the rate of the decay

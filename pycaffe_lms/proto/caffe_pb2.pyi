@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 7fa8bfe05d5ce212063fbde80fc721d2adfb912c93e0fd9c73e57101c7fa815d
+# sha256 of proto/caffe.proto: 240ae97060f2aaea159302e7ab3dcf6dcd82efd58253e67d8f83014f162658db
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

@@ -345,9 +345,24 @@ class AdamWSolver(SGDSolver):
     rule = solvers.AdamWSolver.rule
 
 
+class LionSolver(SGDSolver):
+    """Train with Lion; see `solvers.LionSolver`."""
+
+    rule = solvers.LionSolver.rule
+
+
 _SOLVERS = {
     cls.rule.type: cls
-    for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver, AdamWSolver)
+    for cls in (
+        SGDSolver,
+        NesterovSolver,
+        AdaGradSolver,
+        RMSPropSolver,
+        AdaDeltaSolver,
+        AdamSolver,
+        AdamWSolver,
+        LionSolver,
+    )
 }
 
 

@@ -12,7 +12,16 @@ from ..formats.prototxt.parser import Lines
 from ..proto.caffe_pb2 import SolverParameter
 from .base import Solver
 from .events import Observer
-from .sgd import AdaDeltaSolver, AdaGradSolver, AdamSolver, AdamWSolver, NesterovSolver, RMSPropSolver, SGDSolver
+from .sgd import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    AdamWSolver,
+    LionSolver,
+    NesterovSolver,
+    RMSPropSolver,
+    SGDSolver,
+)
 
 __all__ = [
     "SOLVERS",
@@ -20,6 +29,7 @@ __all__ = [
     "AdaGradSolver",
     "AdamSolver",
     "AdamWSolver",
+    "LionSolver",
     "NesterovSolver",
     "Observer",
     "RMSPropSolver",
@@ -28,7 +38,16 @@ __all__ = [
     "solver_class",
 ]
 
-_CLASSES = (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver, AdamWSolver)
+_CLASSES = (
+    SGDSolver,
+    NesterovSolver,
+    AdaGradSolver,
+    RMSPropSolver,
+    AdaDeltaSolver,
+    AdamSolver,
+    AdamWSolver,
+    LionSolver,
+)
 SOLVERS: dict[str, type[SGDSolver]] = {cls.rule.type: cls for cls in _CLASSES}
 
 

@@ -28,6 +28,7 @@ class Rule:
         keep, keep2: names of the settings by which old histories are multiplied.
         delta: whether the setting of this name is used.
         corrected: whether the rate corrects the bias of histories that begin at zero (Adam).
+        means: whether histories are means, so that what multiplies old ones must be in [0, 1).
     """
 
     type: str
@@ -38,6 +39,7 @@ class Rule:
     keep2: str | None = None
     delta: bool = False
     corrected: bool = False
+    means: bool = False
 
     def uses(self, setting: str) -> bool:
         """Return whether one of OF_TYPES has an effect."""
@@ -66,7 +68,7 @@ class Rule:
             )
         for name in filter(None, (self.keep, self.keep2)):
             value = getattr(param, name)
-            if self.squares and not 0 <= value < 1:
+            if (self.squares or self.means) and not 0 <= value < 1:
                 raise SolverError(
                     f"{name} {value:g} is outside of [0, 1)",
                     field=name,
@@ -86,5 +88,6 @@ RULES = {
         Rule("AdaDelta", "adadelta", slots=2, squares=(0, 1), keep="momentum", delta=True),
         Rule("Adam", "adam", slots=2, squares=(1,), keep="momentum", keep2="momentum2", delta=True, corrected=True),
         Rule("AdamW", "adamw", slots=2, squares=(1,), keep="momentum", keep2="momentum2", delta=True, corrected=True),
+        Rule("Lion", "lion", keep="momentum", keep2="momentum2", means=True),
     )
 }

@@ -68,3 +68,14 @@ class AdamWSolver(SGDSolver):
     Raises SolverError for a momentum or momentum2 outside [0, 1)."""
 
     rule = RULES["AdamW"]
+
+
+class LionSolver(SGDSolver):
+    """Train by the sign of a mean of gradients, with decoupled weight decay and one history: c = b1 h + (1 - b1) g;
+    h = b2 h + (1 - b2) g; u = r sign(c) + r weight_decay decay_mult w, where b1 is momentum and b2 momentum2.
+    Source: Chen et al., Symbolic Discovery of Optimization Algorithms (2023), which has b1 = 0.9, b2 = 0.99, and rates
+    3 to 10 times lower, decays 3 to 10 times higher than AdamW's.
+
+    Raises SolverError for a momentum or momentum2 outside [0, 1)."""
+
+    rule = RULES["Lion"]

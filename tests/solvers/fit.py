@@ -26,6 +26,7 @@ TYPES = {
     "AdaDelta": ({"momentum": 0.8, "delta": 0.001}, {"keep": 0.8, "delta": 0.001}),
     "Adam": ({"momentum": 0.7, "momentum2": 0.9, "delta": 0.01}, {"keep": 0.7, "keep2": 0.9, "delta": 0.01}),
     "AdamW": ({"momentum": 0.7, "momentum2": 0.9, "delta": 0.01}, {"keep": 0.7, "keep2": 0.9, "delta": 0.01}),
+    "Lion": ({"momentum": 0.7, "momentum2": 0.9}, {"keep": 0.7, "keep2": 0.9}),
 }
 
 
@@ -64,7 +65,7 @@ class Reference:
         rate = single(self.rates[self.done])
         self.done += 1
         pulls = [0.0, 0.0]
-        if self.rule == "adamw":
+        if self.rule in updates.DECOUPLED:
             options = [{"rate": rate * lr, "decay": self.decay * decay, "l1": self.l1} for lr, decay in MULTIPLIERS]
             pulls = [updates.pull(self.rule, w, **more) for w, more in zip(self.w, options, strict=True)]
         if self.rule in ("adam", "adamw"):

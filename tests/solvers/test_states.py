@@ -203,7 +203,7 @@ W, B = np.full((5, 3), 0.5), np.full(5, 0.5)
 def test_of_another_type_by_the_number_of_histories(kind, tmp_path):
     slots = updates.HISTORIES[kind.lower()]
     error = refused(plain(kind), caffes(tmp_path / "s", *[W, B] * (3 - slots)))
-    others = "AdaDelta, Adam, AdamW" if slots == 1 else "SGD, Nesterov, AdaGrad, RMSProp"
+    others = "AdaDelta, Adam, AdamW" if slots == 1 else "SGD, Nesterov, AdaGrad, RMSProp, Lion"
     assert error.message == (
         f"the snapshot has {6 - 2 * slots} history blobs, this solver needs {2 * slots}: {slots} for each of 2 "
         f"parameters; as many are kept by {others}"

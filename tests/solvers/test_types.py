@@ -17,6 +17,7 @@ from .helpers import GAUSSIAN, PLACES, bits, inner, loss, make, messages, solver
 
 DEFAULTS = {"RMSProp": {"keep": 0.99, "delta": 1e-8}, "Adam": {"keep": 0.0, "keep2": 0.999, "delta": 1e-8}}
 DEFAULTS["AdamW"] = DEFAULTS["Adam"]
+DEFAULTS["Lion"] = {"keep": 0.0, "keep2": 0.999}
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_a_type_by_its_name_and_by_the_old_enumeration(number, kind):
     name = f"{kind}Solver"
     assert SOLVERS[kind].__name__ == name and list(SOLVERS) == list(TYPES)
     assert chosen(f'type: "{kind}"') == chosen(f"type: '{kind}'") == name
-    if kind != "AdamW":  # is younger than the enumeration
+    if kind not in ("AdamW", "Lion"):  # younger than the enumeration
         assert chosen(f"solver_type: {kind.upper()}") == chosen(f"solver_type: {number}") == name
 
 
@@ -148,7 +149,7 @@ def test_a_type_that_is_none(written, said):
     with pytest.raises(SolverError) as caught:
         chosen(f'type: "{written}"')
     assert caught.value.message == f'solver type "{written}" is not known{said}'
-    assert caught.value.fix == "use one of: SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam, AdamW"
+    assert caught.value.fix == "use one of: SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam, AdamW, Lion"
 
 
 def test_both_ways_at_once():

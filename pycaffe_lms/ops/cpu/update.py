@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import HostArray
-from ..update_rules import UpdateNumbers
+from ..update_rules import DECOUPLED, UpdateNumbers
 from ..update_table import make_table
 from .compiled import kernel
 from .threads import ELEMENTS, parallel
@@ -35,7 +35,7 @@ def solver_update(
     """
     n = UpdateNumbers(*map(float, numbers))
     given = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.keep, 1 - n.keep, n.keep2, 1 - n.keep2, n.delta)
-    if rule == "adamw":
+    if rule in DECOUPLED:
         given = (*given, n.pull * lr_mult)
     scalars = tuple(map(param.dtype.type, given))
     arrays = [a.reshape(-1) for a in (param, diff, *histories)]
@@ -139,6 +139,21 @@ def _adamw(
         w[i] -= d[i]
 
 
+@kernel
+def _lion(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
+    rate, decay, scale, keep, less, keep2, less2, _, pull = scalars
+    for i in range(first, last):
+        g = scale * d[i]
+        c = keep * h[i] + less * g
+        h[i] = keep2 * h[i] + less2 * g
+        d[i] = rate * np.sign(c)
+        if decay != 0:
+            d[i] += pull * decay * (np.sign(w[i]) if l1 else w[i])
+        w[i] -= d[i]
+
+
 _KERNELS = {
     "sgd": _sgd,
     "nesterov": _nesterov,
@@ -147,6 +162,7 @@ _KERNELS = {
     "adadelta": _adadelta,
     "adam": _adam,
     "adamw": _adamw,
+    "lion": _lion,
 }
 
 

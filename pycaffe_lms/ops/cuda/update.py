@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import AnyArray, HostArray
 from ...backend.cuda import launch
-from ..update_rules import HISTORIES, UpdateNumbers
+from ..update_rules import DECOUPLED, HISTORIES, UpdateNumbers
 from ..update_table import CHUNK, ROW, make_table, table_words
 from .elementwise import QUADS, elementwise, run
 
@@ -67,6 +67,10 @@ _RULES = {
       h = fused(n.keep, h, times(n.less, g));
       h2 = fused(n.keep2, h2, times(n.less2, times(g, g)));
       return fused(n.pull, pulled(n, w), times(n.rate, h / (sqrt(h2) + n.delta)));""",
+    "lion": """
+      const T c = fused(n.keep, h, times(n.less, g));
+      h = fused(n.keep2, h, times(n.less2, g));
+      return fused(n.pull, pulled(n, w), c > 0 ? n.rate : c < 0 ? -n.rate : c);""",
 }
 
 
@@ -77,7 +81,7 @@ def step_source(rule: str) -> str:
     """
     return f"""{_ARITHMETIC}
 __device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
-  const T g = {"times(n.scale, diff)" if rule == "adamw" else "gradient(n, w, diff)"};
+  const T g = {"times(n.scale, diff)" if rule in DECOUPLED else "gradient(n, w, diff)"};
   {_RULES[rule]}
 }}
 """
