@@ -152,7 +152,9 @@ LIMITS = roofline.Roofline(bytes_per_s=1e12, flops_per_s=1e14)
 
 def test_the_limit_is_the_longer_of_moving_and_computing():
     assert LIMITS.ms(1e9, 0) == pytest.approx(1.0)
-    assert LIMITS.ms(1e9, 1e12) == pytest.approx(10.0)
+    assert LIMITS.ms(1e9, 1e12) == LIMITS.ms(1e9, 1e12, half=True) == pytest.approx(10.0)
+    both = roofline.Roofline(bytes_per_s=1e12, flops_per_s=1e14, half_flops_per_s=2e14)
+    assert (both.ms(1e9, 1e12), both.ms(1e9, 1e12, half=True)) == pytest.approx((10.0, 5.0))
 
 
 def test_rates_and_shares():
@@ -196,7 +198,11 @@ def test_limits_are_measured_with_the_devices_own_clock():
     assert limits.bytes_per_s == pytest.approx(2 * (1 << 20) / copy)
     product = device.launch_s + 3 * 4 * 64 * 64 / device.memory_bytes_per_s
     assert limits.flops_per_s == pytest.approx(2 * 64**3 / product)
-    assert device.in_use() == 0 and math.isfinite(limits.ms(1, 1))
+    assert device.in_use() == 0 and math.isfinite(limits.ms(1, 1)) and limits.half_flops_per_s is None
+    both = roofline.measure(device, copy_bytes=1 << 20, matrix=64, half=True)
+    half = device.launch_s + 3 * 2 * 64 * 64 / device.memory_bytes_per_s
+    assert both.flops_per_s == pytest.approx(limits.flops_per_s)
+    assert both.half_flops_per_s == pytest.approx(2 * 64**3 / half)
 
 
 def test_no_limits_where_there_is_no_memory_to_measure_them():

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     phase = flags.PHASES[args.phase]
     args.model = find_model(args.model) if args.shape else net_with_data(args.model, phase)
     device = devices.choose(args, flags.lms_config(args))
-    limits = _limits(device)  # before the net takes memory
+    limits = _limits(device, flags.half(args))  # before the net takes memory
     net = devices.build_net(args, phase, device=device, synthetic=Synthetic(args.shape))
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
@@ -110,12 +110,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _limits(device: Device) -> roofline.Roofline | None:
-    """Return and log what the GPU can do at most; None: not known."""
+def _limits(device: Device, half: bool) -> roofline.Roofline | None:
+    """Return and log what the GPU can do at most; None: not known. half: products of bfloat16, too."""
     if device.operations != "cuda":
         _log.info("No limits to compare with: only a GPU's are measured, and this is the %s.", device.describe())
         return None
-    limits = roofline.measure(device)
+    limits = roofline.measure(device, half=half)
     if limits is None:
         _log.info("No limits to compare with: there is too little free device memory to measure them.")
     else:
@@ -126,6 +126,8 @@ def _limits(device: Device) -> roofline.Roofline | None:
             limits.flops_per_s / 1e12,
             cuda.math(),
         )
+        if limits.half_flops_per_s is not None:
+            _log.info("Products of bfloat16: %.1f TFLOP/s.", limits.half_flops_per_s / 1e12)
     return limits
 
 
@@ -229,6 +231,7 @@ def _print_table(net: Net, totals: Totals, iterations: int, limits: roofline.Roo
             nbytes[label],
             flops[label],
             limits if label in on_device else None,
+            runs[label].half,
         )
         for node in net.run_graph.nodes
         for direction in ("forward", "backward")

@@ -29,9 +29,18 @@ class TimeRow:
     limit_ms: float | None = None
 
 
-def row(name: str, kind: str, direction: str, ms: float, nbytes: int, flops: int, roofline: Roofline | None) -> TimeRow:
-    """Return the row of one pass, with a roofline its limit too."""
-    limit = None if roofline is None else roofline.ms(nbytes, flops)
+def row(
+    name: str,
+    kind: str,
+    direction: str,
+    ms: float,
+    nbytes: int,
+    flops: int,
+    roofline: Roofline | None,
+    half: bool = False,
+) -> TimeRow:
+    """Return the row of one pass, with a roofline its limit too. half: it computes on bfloat16."""
+    limit = None if roofline is None else roofline.ms(nbytes, flops, half)
     return TimeRow(name, kind, direction, ms, nbytes, flops, limit)
 
 
