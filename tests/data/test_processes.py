@@ -45,3 +45,10 @@ def test_a_message_ends_at_its_size(monkeypatch):
         while message.tell() < len(message.getbuffer()):
             sizes[-1].append(len(pickle.load(message)))
     assert sizes == [[10, 20, 90], [1, 400], [5]]
+
+
+def test_large_items_and_large_results_do_not_wait_for_each_other():
+    """Neither a chunk nor its results fit the pipe between the processes."""
+    items = [f"{k!r:<40000} * 300000" for k in ("a", "b", "c", "d") * 20]
+    with closing(in_order_by_processes(eval, items, 1)) as results:
+        assert [r[0] for r in results] == ["a", "b", "c", "d"] * 20

@@ -15,10 +15,12 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import CaffeError, DataError
@@ -144,16 +146,23 @@ def serve() -> None:
     os.dup2(2, 1)  # nothing else is written among the answers
     sending: Future[None] | None = None
     with ThreadPoolExecutor(1) as sender:  # the next results are made while some are sent
-        work = pickle.load(asked)
-        while True:
-            try:
-                chunk = pickle.load(asked)
-            except EOFError:
-                return
+        work, chunks = pickle.load(asked), SimpleQueue[list[Any] | None]()
+        # so that the parent never waits for this process to take a chunk, while this one waits for it to take results
+        threading.Thread(target=_take, args=(asked, chunks), daemon=True).start()
+        while (chunk := chunks.get()) is not None:
             for message in _messages(work, chunk):
                 if sending is not None:
                     sending.result()
                 sending = sender.submit(_send, answers, message)
+
+
+def _take(asked: BinaryIO, chunks: SimpleQueue[list[Any] | None]) -> None:
+    """Read chunks as they come; None behind the last one. There are never more than the parent asks ahead."""
+    try:
+        while True:
+            chunks.put(pickle.load(asked))
+    except (EOFError, pickle.UnpicklingError):  # the parent has ended
+        chunks.put(None)
 
 
 def _messages(work: Callable[[Any], Any], chunk: list[Any]) -> Iterator[io.BytesIO]:
