@@ -117,7 +117,8 @@ def detection_output(site: Site) -> str:
     classes = [c for c in range(layer.classes) if c != p.background_label_id]
     if not classes:
         site.refuse("has no class but the background", "check num_classes and background_label_id")
-    boxes, scores = _boxes(site), _scores(site, classes)
+    bottoms = _joined(site)
+    boxes, scores = _boxes(site, bottoms), _scores(site, bottoms, classes)
     if layer.locations > 1:  # as many images as there are pairs of image and class, with one class each
         boxes = site.reshape(site.op("Gather", boxes, site.const(classes), axis=1), (-1, _priors(site), 4))
         scores = site.reshape(scores, (-1, 1, _priors(site)))
@@ -144,21 +145,51 @@ def detection_output(site: Site) -> str:
 
 
 def _priors(site: Site) -> int:
-    return int(np.prod(site.bottom_shapes[2][2:])) // 4
+    first = 2 if site.layer.heads is None else 2 * site.layer.heads.maps
+    return sum(int(np.prod(shape[2:])) for shape in site.bottom_shapes[first:][: 1 if first == 2 else None]) // 4
 
 
-def _boxes(site: Site) -> str:
+def _joined(site: Site) -> list[str]:
+    """Write what `layers.detection.heads.Heads.joined` computes; the bottoms themselves where there is one of each."""
+    heads = site.layer.heads
+    if heads is None:
+        return list(site.bottoms)
+    scores, places = list(site.bottoms[: heads.maps]), list(site.bottoms[heads.maps : 2 * heads.maps])
+    defaults = site.bottoms[2 * heads.maps :]
+    if heads.order is not None:
+        shapes = site.bottom_shapes[heads.maps :]
+        for m, (_, channels, height, width) in enumerate(shapes[: heads.maps]):
+            four, cells = 4 * heads.locations, height * width
+            apart = site.reshape(places[m], (0, channels // four, four, cells))
+            places[m] = site.op("Transpose", apart, perm=[0, 1, 3, 2])
+            apart = site.reshape(scores[m], (0, heads.classes, -1))
+            scores[m] = site.op("Transpose", apart, perm=[0, 2, 1])
+    joined = [
+        _concat(site, [site.reshape(one, shape) for one in part], axis)
+        for part, shape, axis in ((places, (0, -1), 1), (scores, (0, -1), 1), (defaults, (1, 2, -1), 2))
+    ]
+    if heads.order is not None:
+        boxes = site.reshape(joined[2], (2, -1, 4))
+        joined[2] = site.op("Gather", boxes, site.const(heads.order), axis=1)
+    return joined
+
+
+def _concat(site: Site, parts: list[str], axis: int) -> str:
+    return parts[0] if len(parts) == 1 else site.op("Concat", *parts, axis=axis)
+
+
+def _boxes(site: Site, bottoms: list[str]) -> str:
     """Write the boxes that the locations mean, (N, P, 4), or (N, C, P, 4) where each class has its own."""
     n = _priors(site)
-    both = site.reshape(site.bottoms[2], (2, n, 4))
+    both = site.reshape(bottoms[2], (2, n, 4))
     priors, variances = (site.op("Gather", both, site.const(i), axis=0) for i in (0, 1))
     one = site.layer.locations == 1
-    if len(site.bottoms) == 5:
-        priors = _decoded(site, priors, variances, site.reshape(site.bottoms[4], (0, n, 4)))
+    if len(bottoms) == 5:
+        priors = _decoded(site, priors, variances, site.reshape(bottoms[4], (0, n, 4)))
         priors = priors if one else site.unsqueeze(priors, [1])
     if one:
-        return _decoded(site, priors, variances, site.reshape(site.x, (0, n, 4)))
-    own = site.reshape(site.x, (0, n, site.layer.locations, 4))
+        return _decoded(site, priors, variances, site.reshape(bottoms[0], (0, n, 4)))
+    own = site.reshape(bottoms[0], (0, n, site.layer.locations, 4))
     return _decoded(site, priors, variances, site.op("Transpose", own, perm=[0, 2, 1, 3]))
 
 
@@ -178,12 +209,12 @@ def _decoded(site: Site, priors: str, variances: str, predicted: str) -> str:
     return site.op("Concat", site.op("Sub", centre, half), site.op("Add", centre, half), axis=-1)
 
 
-def _scores(site: Site, classes: list[int]) -> str:
+def _scores(site: Site, bottoms: list[str], classes: list[int]) -> str:
     """Write the scores (N, classes, P) of these classes, those of background first changed as RefineDet does."""
     n, p = _priors(site), site.param.detection_output_param
-    scores = site.op("Transpose", site.reshape(site.bottoms[1], (0, n, site.layer.classes)), perm=[0, 2, 1])
-    if p.HasField("objectness_score") or len(site.bottoms) == 5:
-        objects = site.op("Transpose", _columns(site, site.reshape(site.bottoms[3], (0, n, 2)), 1, 2), perm=[0, 2, 1])
+    scores = site.op("Transpose", site.reshape(bottoms[1], (0, n, site.layer.classes)), perm=[0, 2, 1])
+    if site.layer.refines:
+        objects = site.op("Transpose", _columns(site, site.reshape(bottoms[3], (0, n, 2)), 1, 2), perm=[0, 2, 1])
         background = site.op("Less", objects, site.number(p.objectness_score))
         nothing = site.const(np.arange(site.layer.classes)[:, None] == 0, site.dtype)
         scores = site.op("Where", background, nothing, scores)

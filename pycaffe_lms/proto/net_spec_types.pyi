@@ -1018,6 +1018,8 @@ class LayerTypes:
         visualize_threshold: Float = ...,
         save_file: str = ...,
         objectness_score: Float = 0.01,
+        no_permute: bool = False,
+        nbottom: Int = 6,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

@@ -62,7 +62,49 @@ HOST_CASES = [
         ((2, 72, 1, 1), (2, 18, 1, 1), (1, 2, 24)),
         maker=maker,
     ),
+    Case(
+        "DetectionOutput",
+        "detection_output_param { num_classes: 3 nbottom: 2 no_permute: true code_type: CENTER_SIZE }",
+        ((2, 3, 2, 6), (2, 3, 3, 1), (2, 8, 2, 3), (2, 12, 1, 1), (1, 2, 60)),
+        maker=lambda rng, shapes: turned(inputs(2, 15, 3, seed=rng.uniform(0, 6)), MAPS, 3),
+    ),
+    Case(
+        "DetectionOutput",
+        "detection_output_param { num_classes: 3 nbottom: 2 share_location: false }",
+        ((2, 36), (2, 9), (2, 144), (2, 36), (1, 2, 48), (1, 2, 12)),
+        maker=lambda rng, shapes: parted(inputs(2, 15, 3, locations=3, seed=rng.uniform(0, 6)), (12, 3), 3),
+    ),
 ]
+MAPS = ((2, 3, 2), (1, 1, 3))  # rows, columns, boxes at each place
+
+
+def parted(blobs, boxes, classes, locations=1):
+    """Cut SSD's bottoms into those of maps with these numbers of boxes: scores, locations, default boxes."""
+    edges, (loc, conf, priors) = np.cumsum(boxes)[:-1], blobs
+    n, p = len(loc), priors.size // 8
+    cut = (np.split(b.reshape(n, p, -1), edges, axis=1) for b in (conf, loc))
+    both = np.split(priors.reshape(1, 2, p, 4), edges, axis=2)
+    return [b.reshape(n, -1) for part in cut for b in part] + [b.reshape(1, 2, -1) for b in both]
+
+
+def turned(blobs, maps, classes):
+    """Turn SSD's bottoms into Synopsys': for each map scores (N, C, R, H * W), and locations (N, R * L * 4, H, W)."""
+    scores, places, first, (loc, conf, priors) = [], [], 0, blobs
+    n, p = len(loc), priors.size // 8
+    for height, width, kinds in maps:
+        score = np.zeros((n, classes, kinds, height * width))
+        place = np.zeros((n, kinds, loc.size // n // p, height, width))
+        for y in range(height):
+            for x in range(width):
+                for r in range(kinds):
+                    score[:, :, r, y * width + x] = conf.reshape(n, p, classes)[:, first]
+                    place[:, r, :, y, x] = loc.reshape(n, p, -1)[:, first]
+                    first += 1
+        scores.append(score)
+        places.append(place.reshape(n, -1, height, width))
+    assert first == p
+    return [*scores, *places, priors]
+
 
 # cv2.dnn of opencv-python-headless 4.14.0 (readNetFromCaffe), inputs(2, 16, 3, locations) in float32. Its rows come by
 # score, then zeros; here by image, class, score.
@@ -171,6 +213,46 @@ def test_refinedets_rows_by_loops(code):
         np.testing.assert_allclose(detect([*blobs, more[0]], f"{text} objectness_score: 0.5"), without, rtol=1e-9)
     with pytest.raises(ShapeError, match=r'blob "b4".*\n.*give a blob \(2, 80\)'):
         detect([*blobs, more[0], more[0]], text)
+
+
+@pytest.mark.parametrize("locations", [1, 3])
+def test_maps_as_bottoms_of_their_own_give_the_rows_of_their_concat(locations):
+    text = f"num_classes: 3 code_type: CENTER_SIZE share_location: {'true' if locations == 1 else 'false'}"
+    for seed in range(3):
+        blobs = inputs(2, 15, 3, locations, seed)
+        expected = detections(*blobs, classes=3, code="CENTER_SIZE", shared=locations == 1, threshold=0.300000012)
+        unturned = detect(turned(blobs, MAPS, 3), f"{text} nbottom: 2 no_permute: true")
+        np.testing.assert_allclose(unturned, expected, rtol=1e-9, atol=1e-12)
+        own = parted(blobs, (12, 3), 3)
+        np.testing.assert_array_equal(detect(own, f"{text} nbottom: 2"), unturned)
+        np.testing.assert_array_equal(detect([*own[:4], blobs[2]], f"{text} nbottom: 2"), unturned)
+        own = parted(blobs, (15,), 3)
+        np.testing.assert_array_equal(detect(own, f"{text} nbottom: 1"), unturned)
+
+
+def test_equal_scores_of_unturned_maps_are_in_the_order_of_their_kinds():
+    """One row of two places with two kinds of boxes: PriorBox has (place, kind), the fork reads (kind, place)."""
+    corners = np.array([[0, 0, 1, 1], [2, 0, 3, 1], [4, 0, 5, 1], [6, 0, 7, 1]])
+    priors = np.stack([corners, np.full((4, 4), 0.5)]).reshape(1, 2, -1)
+    blobs = [np.full((1, 2, 2, 2), 0.5), np.zeros((1, 8, 1, 2)), priors]
+    found = detect(blobs, "num_classes: 2 nbottom: 1 no_permute: true")
+    np.testing.assert_array_equal(found[:, 3], [0, 4, 2, 6])
+
+
+def test_maps_that_do_not_belong_together_are_refused():
+    blobs = turned(inputs(2, 15, 3), MAPS, 3)
+    with pytest.raises(LayerParamError, match="has 5 bottoms, but with nbottom 3 it takes 7"):
+        detect(blobs, "num_classes: 3 nbottom: 3 no_permute: true")
+    with pytest.raises(LayerParamError, match="has 5 bottoms, but with nbottom 1 it takes 3: scores"):
+        detect(blobs, "num_classes: 3 nbottom: 1")
+    with pytest.raises(LayerParamError, match="takes 3 to 5 bottoms, but 6 given"):
+        detect([*blobs, blobs[0]], "num_classes: 3 nbottom: 7")
+    with pytest.raises(ShapeError, match=r'blob "b0".*\(2, 3, 2, 6\), but bottom 2.*asks for \(2, 4, 2, 6\)'):
+        detect(blobs, "num_classes: 4 nbottom: 2 no_permute: true")
+    with pytest.raises(ShapeError, match='blob "b4".*has shape'):
+        detect([*blobs[:4], np.zeros((2, 60))], "num_classes: 3 nbottom: 2 no_permute: true")
+    with pytest.raises(ShapeError, match='blob "b1".*has 1 images, but bottom 0 has 2'):
+        detect([blobs[0], blobs[1][:1], *blobs[2:]], "num_classes: 3 nbottom: 2 no_permute: true")
 
 
 def test_nothing_found_gives_a_row_for_each_image():

@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 from pycaffe_lms.errors import ExportError, ShapeError
 from pycaffe_lms.onnx_export import export_onnx
 from pycaffe_lms.onnx_export.trial import random_inputs
-from tests.layers.test_detection_output import OPENCV, OPTIONS, inputs
+from tests.layers.test_detection_output import MAPS, OPENCV, OPTIONS, inputs, parted, turned
 
 from .harness import Exported, agree, net_of, one_layer
 from .test_graphs import layer
@@ -30,6 +30,19 @@ def test_opencvs_rows(name, tmp_path):
     )["t0"]
     assert found.shape == (1, 1, len(OPENCV[name]), 7)
     np.testing.assert_allclose(found[0, 0], OPENCV[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("locations", [1, 3])
+def test_maps_as_bottoms_of_their_own(locations, tmp_path):
+    """The rows of the head whose bottoms are one of each, as OpenCV gives them."""
+    blobs, name = inputs(2, 15, 3, locations), "center" if locations == 1 else "own"
+    for bottoms, text in (
+        (turned(blobs, MAPS, 3), "nbottom: 2 no_permute: true"),
+        (parted(blobs, (12, 3), 3), "nbottom: 2"),
+    ):
+        feed = {f"b{i}": b.astype(np.float32) for i, b in enumerate(bottoms)}
+        agree(net := head(f"num_classes: 3 {OPTIONS[name]} {text}", bottoms), Exported(net, tmp_path), feed)
+        assert len(net.blobs["t0"].data[0, 0]) > 5
 
 
 def test_many_random_boxes_in_any_batch(tmp_path):

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...arrays import HostArray
 from ...ops.cpu.threads import parallel
-from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, ShapesChanged, between, count
+from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, ShapesChanged, at_least, count
 from ..registry import register_layer
 from .boxes import decode, priors_of, suppress
+from .heads import heads_of
 from .saved import SavedDetections, saved_detections
 
 _T = TypeVar("_T")
@@ -41,18 +42,22 @@ class DetectionOutputLayer(Layer):
     variances unless variance_encoded_in_target.
     RefineDet: bottom 3: scores of background and object, (N, P * 2); a box whose latter score is below objectness_score
     is of class 0, with score 1. Bottom 4: predicted locations, (N, P * 4), of the boxes that serve as default boxes.
+    Synopsys: with as many bottoms as nbottom, M, or more: the scores of M maps, their locations, the default boxes of
+    all, (1, 2, P * 4), or of each; maps are flattened as for one Concat. no_permute: they are as convolutions write
+    them, R boxes at each place: scores (N, C, R, H * W), locations (N, R * 4, H, W), and boxes count by map, then kind,
+    then place. Each image has its own (in the fork, every one has those of the first).
     save_output_param: see `SavedDetections`. visualize has no effect, with a warning. Runs on the host. No gradient.
     Raises: LayerParamError for num_classes, a threshold or eta out of range; ShapeError for bottoms that do not belong
     together; DataError for files of save_output_param.
-    Source: weiliu89/caffe (SSD) and sfzhang15/RefineDet, src/caffe/layers/detection_output_layer.cpp.
+    Source: weiliu89/caffe (SSD), sfzhang15/RefineDet and foss-for-synopsys-dwc-arc-processors/synopsys-caffe,
+    src/caffe/layers/detection_output_layer.cpp.
     """
 
     declares = Declaration(
-        bottoms=between(3, 5),
+        bottoms=at_least(3),
         runs_on=Runs.HOST,
         no_backward=None,
         backward_reads=Reads.NONE,
-        ignores_force_backward=frozenset(range(5)),
     )
     saved: SavedDetections | None = None
 
@@ -70,7 +75,10 @@ class DetectionOutputLayer(Layer):
         # values of the bottoms, and their rows, which wait for a top of their number
         self._known: tuple[list[HostArray], HostArray] | None = None
         given = len(self.param.bottom)
-        self._refined = range(3, given) if p.HasField("objectness_score") or given == 5 else range(0)
+        self.heads = heads_of(self, self.locations, self.classes)
+        self.refines = self.heads is None and (p.HasField("objectness_score") or given == 5)
+        self._refined = range(3, given) if self.refines else range(0)
+        self.declares = replace(self.declares, ignores_force_backward=frozenset(range(given)))
         if p.visualize:
             _log.warning('layer "%s": visualize has no effect here; draw what the top holds', self.name)
         self.saved = saved_detections(self, p.save_output_param)
@@ -78,15 +86,22 @@ class DetectionOutputLayer(Layer):
             self.declares = replace(self.declares, tests_alone=True)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
-        check_predictions(self, bottom_shapes, self.locations, self.classes)
+        shapes = bottom_shapes if self.heads is None else self.heads.read(bottom_shapes)
+        check_predictions(self, shapes, self.locations, self.classes)
         check_refinement(self, bottom_shapes, self._refined)
         return [(1, 1, self._rows, 7)]
 
     def forward_needs(self) -> Needs:
+        if self.heads is not None:
+            return Needs(bottoms=frozenset(range(len(self.param.bottom))))
         return Needs(bottoms=frozenset((*range(3), *self._refined)))
 
     def forward(self, io: Pass) -> None:
-        values, images = [*io.bottom[:3], *(io.bottom[i] for i in self._refined)], len(io.bottom[0])
+        if self.heads is not None:
+            values = self.heads.joined(io.bottom)
+        else:
+            values = [*io.bottom[:3], *(io.bottom[i] for i in self._refined)]
+        images = len(io.bottom[0])
         known, self._known = self._known, None
         if known is not None and all(map(np.array_equal, known[0], values)):
             rows = known[1]
