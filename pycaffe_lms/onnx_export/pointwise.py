@@ -45,6 +45,25 @@ def dropout(site: Site) -> str:
     return site.affine(site.x, site.layer.test_scale, 0)
 
 
+@converts(
+    "GuidedDropout",
+    family=_FAMILY,
+    ops="Identity Reshape Greater Cast ReduceSum Max Mul Div",
+    note="nothing at all where it is stochastic and in place",
+)
+def guided_dropout(site: Site) -> str:
+    if site.layer.draws_masks:
+        site.refuse("has phase TRAIN, in which it is random", "remove `phase: TRAIN`")
+    if not site.layer.drops:
+        return site.affine(site.x, 1, 0)
+    guidance = site.reshape(site.bottoms[1], (0, site.shape[1]))
+    threshold = site.number(site.param.guided_dropout_param.guidance_threshold)
+    kept = site.cast(site.op("Greater", guidance, threshold), site.dtype)
+    total = site.op("Max", site.reduce("ReduceSum", kept, [1], keep=True), site.number(1))
+    factors = site.op("Div", site.op("Mul", kept, site.number(site.shape[1])), total)
+    return site.op("Mul", site.x, site.reshape(factors, (0, site.shape[1], *[1] * (len(site.shape) - 2))))
+
+
 @converts("ELU", family=_FAMILY, ops="Elu")
 def elu(site: Site) -> str:
     return site.op("Elu", site.x, alpha=site.layer.alpha)

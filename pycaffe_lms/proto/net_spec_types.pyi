@@ -1359,6 +1359,27 @@ class LayerTypes:
         gated_unit_param: Fields | pb.GatedUnitParameter = ...,
     ) -> Made:
         r"""y = activation(gate) * value, in one pass; gated_unit_param.activation: SILU (the default, as in SwiGLU), GELU or GELU_TANH (GEGLU), or SIGMOID."""
+    def GuidedDropout(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        type: str = "deterministic",
+        guidance_threshold: Float = 0,
+        sigmoid_scaler: Float = 1,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        guided_dropout_param: Fields | pb.GuidedDropoutParameter = ...,
+    ) -> Made:
+        r"""y = x * m * C / s: of an item's C channels those are dropped that matter little to its domain."""
     def HDF5Data(
         self,
         *bottoms: Top,
@@ -3501,6 +3522,7 @@ class ParameterTypes:
     FrcnnOutput: type[pb.FrcnnOutputParameter]
     GELU: type[pb.GELUParameter]
     GatedUnit: type[pb.GatedUnitParameter]
+    GuidedDropout: type[pb.GuidedDropoutParameter]
     HDF5Data: type[pb.HDF5DataParameter]
     HDF5Output: type[pb.HDF5OutputParameter]
     HardMining: type[pb.HardMiningParameter]

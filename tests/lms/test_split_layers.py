@@ -24,7 +24,7 @@ TYPES = {
     *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
     *("ShuffleChannel", "Threshold", "Attention", "Correlation", "GELU", "GatedUnit", "LayerNorm", "MatMul", "RMSNorm"),
     *("RotaryEmbedding", "SpatialTransformer", "DropPath", "DeephiResize", "LocallyConnected", "Pad"),
-    *("MaskPooling", "MaskResize"),
+    *("MaskPooling", "MaskResize", "GuidedDropout"),
 }
 
 
@@ -90,7 +90,9 @@ def _expected_to_split(case):
     along_batch = any(f"{field}: {axis}" in case.text for field in ("axis", "concat_dim", "slice_dim") for axis in "0-")
     shared = case.type in ("Scale", "Bias") and (len(case.shapes) > 1 or "num_axes: 0" in case.text or along_batch)
     shared |= case.type == "MatMul" and (len(case.shapes[0]) < 3 or case.shapes[0][:-2] != case.shapes[1][:-2])
-    random = case.type in ("Dropout", "DropPath") or "STOCHASTIC" in case.text or "dropout" in case.text
+    random = (
+        case.type in ("Dropout", "DropPath", "GuidedDropout") or "STOCHASTIC" in case.text or "dropout" in case.text
+    )
     nothing = (case.type == "Concat" and len(case.shapes) == 1) or (case.type == "Slice" and case.n_top == 1)
     nothing |= "cache" in case.text  # a state belongs to all items
     nothing |= case.text == "slice_param { slice_point: 3 }"  # a top without elements

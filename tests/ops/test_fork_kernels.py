@@ -1,4 +1,5 @@
-"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, AVE_EXC_PAD, emulated on the host, against the CPU's."""
+"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, GuidedDropout, AVE_EXC_PAD, emulated on the host, against
+the CPU's."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.cuda.activation import dropout
 from pycaffe_lms.ops.cuda.conv import local
 from pycaffe_lms.ops.cuda.loss import center
 from pycaffe_lms.ops.cuda.shape import resize
@@ -72,6 +74,26 @@ def test_locally_connected(both, monkeypatch, windows):
     for add in (False, True):
         start = w if add else np.full(w.shape, np.nan)
         both(local, "local_backward_weight", monkeypatch, [x, dy, start], 2, windows, add)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda d: np.dtype(d).name)
+def test_factors_of_guided_dropout(dtype, monkeypatch, tmp_path):
+    """More channels than a block has threads; a block of draws begins within an item; an item without a channel."""
+    kernels = Kernels(tmp_path, dtype, {"guided_factors threshold_factors": dropout._FACTORS})
+
+    def launch(source, kernel, dtype, threads, *args, block, grid):
+        kernels.run(kernel, grid, block, *args)
+
+    monkeypatch.setattr(dropout, "launch", launch)
+    guidance = np.random.default_rng(5).normal(size=(4, 301)).astype(dtype)
+    guidance[1], guidance[2, 7] = -1e9, np.nan
+    key = np.array([2**40 + 3, 2**33 + 1, 2**32 + 5], np.uint64)
+    for name, rest in (("guided_factors", (key, 1.5)), ("threshold_factors", (0.25,))):
+        ours, theirs = (np.full(guidance.shape, np.nan, dtype) for _ in range(2))
+        load_ops("cpu").functions()[name](guidance, ours, *rest)
+        getattr(dropout, name)(guidance, theirs, *rest)
+        np.testing.assert_allclose(theirs, ours, rtol=TOLERANCE[dtype])
+        assert not ours[1].any() and 0.2 < (ours[[0, 3]] == 0).mean() < 0.8
 
 
 @pytest.mark.parametrize("order", ["", "_last", "_nd"])

@@ -53,7 +53,7 @@ FORK_MESSAGES = {
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
-    "MultiStageMeanfieldParameter",
+    *("MultiStageMeanfieldParameter", "GuidedDropoutParameter"),
     *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
     *(
         "DetectionAccuracyParameter",

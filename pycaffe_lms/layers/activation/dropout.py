@@ -1,11 +1,12 @@
-"""Dropout and DropPath: values, or whole items, that become zeros at random."""
+"""Dropout, GuidedDropout and DropPath: values, channels or whole items that become zeros at random."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import TRAIN, AnyArray, Declaration, InPlace, Ops, Pass, Reads, Shape, Shapes
+from ...ops.records import Affine, Grid
+from ..base import TRAIN, AnyArray, Declaration, InPlace, Lives, Needs, Ops, Pass, Reads, Shape, Shapes, count, exactly
 from ..mixins import LANES, RandomLayer
 from ..registry import register_layer
 
@@ -111,3 +112,87 @@ class DropPathLayer(RandomLayer):
             io.ops.drop_path.backward(dy, dx, self.ratio, io.scratch["key"], 1 / (1 - self.ratio))
         else:
             io.ops.copy(dy, dx)
+
+
+@register_layer("GuidedDropout")
+class GuidedDropoutLayer(RandomLayer):
+    """y = x * m * C / s: of an item's C channels those are dropped that matter little to its domain.
+
+    guided_dropout_param.type "deterministic", in both phases: m = 1 where the guidance is above guidance_threshold,
+    else 0; s is the item's sum of m; an item without one has zeros. "stochastic", TRAIN: m = 1 with probability p =
+    sigmoid(sigmoid_scaler * guidance), drawn for each channel in each forward, else 0; s is the item's sum of p. TEST:
+    y = x.
+    Bottom 0: x, (N, C, ...). Bottom 1: the guidance, (N, C) or (N, C, 1, 1); no gradient. Top 0: y, the shape of x; may
+    be in place. Backward reads the guidance, or nothing; it draws again, as Dropout does.
+    Raises: ShapeError for shapes other than these; LayerParamError for another type.
+    Source: Cysu/caffe (domain-guided-dropout), src/caffe/layers/guided_dropout_layer.cpp. On a GPU the fork's backward
+    multiplies by the number of an item's values in place of C, which differs where channels have several.
+    """
+
+    declares = Declaration(
+        bottoms=exactly(2),
+        in_place=InPlace.ALLOWED,
+        no_backward=frozenset({1}),
+        backward_reads=Reads.BOTTOM_DATA,
+        ignores_force_backward=frozenset({1}),
+        splits_over_batch=True,
+    )
+
+    def setup(self, bottom_shapes: Shapes) -> None:
+        p = self.param.guided_dropout_param
+        if p.type not in ("deterministic", "stochastic"):
+            raise self.error(f'has type "{p.type}"', fix='use "deterministic" or "stochastic"')
+        self.draws_masks = p.type == "stochastic" and self.phase == TRAIN
+        self.drops = p.type == "deterministic" or self.draws_masks
+
+    @property
+    def random(self) -> bool:
+        return self.draws_masks
+
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        x, guidance = (tuple(shape) for shape in bottom_shapes)
+        self.check_axes(x, 2)
+        if guidance[:2] != x[:2] or count(guidance, 2) != 1:
+            raise self.shape_error(
+                f'has shape {guidance}, but "{self.param.bottom[0]}" has {x}',
+                bottom=1,
+                fix=f"give one number per channel: {x[:2]}",
+            )
+        self.factors, self.grid = x[:2], Grid(1, count(x, 0, 2), count(x, 2))
+        return [x]
+
+    def draws_per_item(self, top_shape: Shape) -> int:
+        return top_shape[1]
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        if self.draws_masks:
+            self.step_scalar("key", 3)
+        if self.drops:
+            self.scratch("factors", self.factors, lives=Lives.CALL)
+
+    def next_step_scalars(self) -> dict[str, Sequence[int]]:
+        return self.next_key()
+
+    def forward_needs(self) -> Needs:
+        return Needs(bottoms=frozenset({0, 1} if self.drops else {0}))
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset({1} if self.drops else ()))
+
+    def forward(self, io: Pass) -> None:
+        self._multiply(io, io.bottom[0], io.top[0])
+
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
+        self._multiply(io, dy, dx)
+
+    def _multiply(self, io: Pass, x: AnyArray, y: AnyArray) -> None:
+        if not self.drops:
+            io.ops.copy(x, y)
+            return
+        p, factors = self.param.guided_dropout_param, io.scratch["factors"]
+        guidance = io.bottom[1].reshape(factors.shape)
+        if self.draws_masks:
+            io.ops.guided_factors(guidance, factors, io.scratch["key"], p.sigmoid_scaler)
+        else:
+            io.ops.threshold_factors(guidance, factors, p.guidance_threshold)
+        io.ops.scale.forward(x, Affine(factors, None), y, self.grid)

@@ -3,7 +3,8 @@
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
 of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
 i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
-key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n.
+key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n. `guided_factors` draws for
+each element of the guidance.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from ....arrays import HostArray
 from ..compiled import BLOCK, kernel
 from ..threads import parallel
 
-__all__ = ["drop_path_backward", "drop_path_forward", "dropout_backward", "dropout_forward"]
+__all__ = [
+    "drop_path_backward",
+    "drop_path_forward",
+    "dropout_backward",
+    "dropout_forward",
+    "guided_factors",
+    "threshold_factors",
+]
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -183,3 +191,30 @@ def drop_path_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray, 
 def drop_path_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray, scale: float) -> None:
     """Compute dx = dy * scale for items that forward kept, dy * 0 for the others; dx may be dy."""
     drop_path_forward(dy, dx, ratio, key, scale)
+
+
+def guided_factors(guidance: HostArray, factors: HostArray, key: HostArray, scaler: float) -> None:
+    """Compute factors (N, C): C / the sum of an item's p where an element is kept, with probability p, else 0.
+
+    p is the logistic function of scaler * guidance (N, C). An item whose p are all 0, or one of them NaN, has zeros.
+    """
+    seed, offset, start = (int(word) for word in key)
+    blocks = np.arange(-(-guidance.size // 4), dtype=np.uint64) + np.uint64(start)
+    low, high = (np.full(len(blocks), word, np.uint64) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    words = np.stack(philox([blocks & _LOW, blocks >> np.uint64(32), low, high], seed), axis=1).ravel()[: guidance.size]
+    with np.errstate(over="ignore", invalid="ignore"):  # exp of a large number: p is 0
+        chance = 1 / (1 + np.exp(-scaler * guidance.astype(np.float64)))
+        _write_factors(words.reshape(guidance.shape) < np.ceil(chance * 2.0**32), chance, factors)
+
+
+def threshold_factors(guidance: HostArray, factors: HostArray, threshold: float) -> None:
+    """Compute factors (N, C): C / the number of an item's elements that are kept, those with guidance above threshold;
+    0 for the others."""
+    kept = guidance > threshold
+    _write_factors(kept, kept.astype(np.float64), factors)
+
+
+def _write_factors(kept: HostArray, chance: HostArray, factors: HostArray) -> None:
+    total = chance.sum(axis=1, keepdims=True)
+    share = np.divide(kept.shape[1], total, out=np.zeros_like(total), where=total > 0)
+    factors[...] = np.where(kept, share, 0)

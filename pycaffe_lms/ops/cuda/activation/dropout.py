@@ -3,7 +3,8 @@
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
 of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
 i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
-key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n.
+key key[0]. `drop_path` draws for each item instead: item n takes lane 0 of block key[2] + n. `guided_factors` draws for
+each element of the guidance.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ from __future__ import annotations
 import math
 
 from ....arrays import AnyArray
+from ....backend.cuda import launch
 from ..elementwise import elementwise, run
+from ..source import BLOCK_SUM
 
-__all__ = ["drop_path_backward", "drop_path_forward", "dropout_backward", "dropout_forward"]
+__all__ = [
+    "drop_path_backward",
+    "drop_path_forward",
+    "dropout_backward",
+    "dropout_forward",
+    "guided_factors",
+    "threshold_factors",
+]
 
 PHILOX = """
 __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
@@ -86,6 +96,36 @@ __device__ bool kept(const unsigned long long* key, unsigned long long i, long l
 """
 )
 
+_FACTORS = (
+    KEPT
+    + BLOCK_SUM
+    + """
+// one block for each item
+extern "C" __global__ void guided_factors(const T* guidance, T* factors, const unsigned long long* key, double scaler,
+                                          long long channels) {
+  const long long first = blockIdx.x * channels;
+  double sum = 0;
+  for (long long c = threadIdx.x; c < channels; c += 256) sum += 1 / (1 + exp(-scaler * (double)guidance[first + c]));
+  const double total = block_sum(sum);
+  const T share = total > 0 ? (T)(channels / total) : (T)0;
+  for (long long c = threadIdx.x; c < channels; c += 256) {
+    const double chance = 1 / (1 + exp(-scaler * (double)guidance[first + c]));
+    const long long drop = chance >= 0 ? (long long)ceil(chance * 4294967296.0) : 0;
+    factors[first + c] = kept(key, first + c, drop) ? (T)0 : share;  // a draw below the chance keeps its element here
+  }
+}
+extern "C" __global__ void threshold_factors(const T* guidance, T* factors, double threshold, long long channels) {
+  const long long first = blockIdx.x * channels;
+  double sum = 0;
+  for (long long c = threadIdx.x; c < channels; c += 256) sum += (double)guidance[first + c] > threshold;
+  const double total = block_sum(sum);
+  const T share = total > 0 ? (T)(channels / total) : (T)0;
+  for (long long c = threadIdx.x; c < channels; c += 256)
+    factors[first + c] = (double)guidance[first + c] > threshold ? share : (T)0;
+}
+"""
+)
+
 
 def threshold(ratio: float) -> int:
     """Return the smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) is dropped."""
@@ -114,3 +154,18 @@ def drop_path_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray, sca
 def drop_path_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray, scale: float) -> None:
     """Compute dx = dy * scale for items that forward kept, dy * 0 for the others; dx may be dy."""
     drop_path_forward(dy, dx, ratio, key, scale)
+
+
+def guided_factors(guidance: AnyArray, factors: AnyArray, key: AnyArray, scaler: float) -> None:
+    """Compute factors (N, C): C / the sum of an item's p where an element is kept, with probability p, else 0."""
+    items, channels = guidance.shape
+    args = (guidance, factors, key, float(scaler), channels)
+    launch(_FACTORS, "guided_factors", factors.dtype, 0, *args, block=256, grid=items)
+
+
+def threshold_factors(guidance: AnyArray, factors: AnyArray, threshold: float) -> None:
+    """Compute factors (N, C): C / the number of an item's elements that are kept, those with guidance above threshold;
+    0 for the others."""
+    items, channels = guidance.shape
+    args = (guidance, factors, float(threshold), channels)
+    launch(_FACTORS, "threshold_factors", factors.dtype, 0, *args, block=256, grid=items)
