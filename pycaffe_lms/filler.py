@@ -1,11 +1,11 @@
-"""Fill parameters with first values, by Caffe's seven fillers and two of forks.
+"""Fill parameters with first values, by Caffe's seven fillers and three of forks.
 
-Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, bilinear_3D, gabor, and
-their checks.
+Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, bilinear_3D, gabor,
+diagonal, and their checks.
 See also: `random.py`, the generator. The net sets the order in which parameters are filled. DummyData draws on the
 device what is random, with the same bounds and deviations: `layers/data/input.py`.
 Source: BVLC/caffe, include/caffe/filler.hpp; tbuikr/3D_DenseSeg, README.md (bilinear_3D); intel/caffe,
-include/caffe/gabor.hpp (the numbers of Gabor filters).
+include/caffe/gabor.hpp (the numbers of Gabor filters); lmb-freiburg/flownet2, include/caffe/filler.hpp (diagonal).
 """
 
 from __future__ import annotations
@@ -73,6 +73,11 @@ def check(filler_param: FillerParameter, shape: Shape) -> None:
     if kind == "bilinear_3D" and (len(shape) != 5 or len(set(shape[2:])) != 1):
         raise LayerParamError(
             f"a bilinear_3D filler needs a cubic kernel of 5 axes, not the shape {shape}", fix="give one kernel_size"
+        )
+    if kind == "diagonal" and not 2 <= len(shape) <= 4:
+        raise LayerParamError(
+            f"a diagonal filler needs 2 to 4 axes, outputs and inputs first, not the shape {shape}",
+            fix="use it for the weights of a convolution of images",
         )
     if kind == "gabor" and (
         len(shape) != 4 or (shape[0], shape[3]) not in GABOR_SETS or shape[1] != 3 or shape[2] != shape[3]
@@ -165,6 +170,14 @@ def _bilinear_3d(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) 
     return np.asarray(ramp[:, None, None] * ramp[:, None] * ramp)
 
 
+def _diagonal(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
+    values, area = np.zeros(shape, np.float32), np.float32(math.prod(shape[2:]))
+    for i in range(min(shape[:2])):
+        given = filler_param.diag_val[i] if i < len(filler_param.diag_val) else 1
+        values[i, i] = np.float32(given) / area
+    return values
+
+
 def _gabor(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     return gabor_filters(shape[0], shape[3]).astype(np.float32)
 
@@ -179,6 +192,7 @@ FILLERS: dict[str, Callable[[FillerParameter, Shape, CaffeRandom], np.ndarray]] 
     "bilinear": _bilinear,
     "bilinear_3D": _bilinear_3d,
     "gabor": _gabor,
+    "diagonal": _diagonal,
 }
 
 

@@ -124,6 +124,15 @@ def test_bilinear_3d_is_a_product_of_three_ramps(width, ramp):
         assert values[:, :, z, y, x] == pytest.approx(np.full((2, 3), ramp[z] * ramp[y] * ramp[x]), abs=1e-6)
 
 
+@pytest.mark.parametrize("shape, given", [((2, 3, 1, 1), [20.0]), ((3, 2, 2, 5), [0.5, -3, 7]), ((2, 2), [])])
+def test_diagonal_joins_each_output_with_its_input(shape, given):
+    """diag_val, or 1 beyond its end, divided by the number of places of the kernel."""
+    values, area = draw(shape, type="diagonal", diag_val=given, dtype=np.float64), np.prod(shape[2:])
+    for o, i in np.ndindex(shape[:2]):
+        wanted = ((given + [1.0] * 3)[i] / area) if o == i else 0
+        assert values[o, i] == pytest.approx(np.full(shape[2:], wanted), abs=1e-7)
+
+
 # Sums that the fork's own generator gives, compiled from its header: of value * cos(0.37 * place), of squares, of
 # squares times the number of the filter.
 GABOR = {
@@ -147,6 +156,8 @@ def test_gabor_filters_are_those_of_the_fork(number, size):
 @pytest.mark.parametrize(
     "kind, shape, message",
     [
+        ("diagonal", (2, 2, 3, 3, 3), "a diagonal filler needs 2 to 4 axes"),
+        ("diagonal", (4,), "a diagonal filler needs 2 to 4 axes"),
         ("gabor", (32, 3, 5, 7), "no gabor filters of the shape"),
         ("gabor", (32, 1, 5, 5), "no gabor filters of the shape"),
         ("gabor", (33, 3, 5, 5), "no gabor filters of the shape"),

@@ -10,7 +10,7 @@ from .conv import meanfield
 from .norm import batch_norm, layer_norm, lrn, normalize, scale
 
 # pooling
-from .pooling import pooling, spatial_transformer, upsample
+from .pooling import pooling, spatial_transformer, upsample, warp
 
 # activation
 from .activation import dropout, gated, pointwise, relu, softmax

@@ -109,3 +109,30 @@ def spatial_transformer(site: Site) -> str:
     places = site.op("Add", site.op("Transpose", places, perm=[0, 2, 1]), half)
     places = site.op("Reshape", places, site.const([-1, oh, ow, 2]))
     return site.op("GridSample", site.x, places, mode="bilinear" if site.opset < 20 else "linear")
+
+
+@converts(
+    "FlowWarp",
+    "Warp",
+    family="vision",
+    ops="Transpose Add Mul GridSample Less LessOrEqual And Unsqueeze Where ReduceMin Cast",
+    note="from opset 16 on; places that lie on a border to rounding may fall on the other side",
+    precision=Precision.SINGLE,
+)
+def flow_warp(site: Site) -> str:
+    if site.opset < 16:
+        site.refuse("needs GridSample, which opset 16 brought", "export with opset 16 or newer")
+    how, (*_, height, width) = site.layer.how, site.shape
+    rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    places = site.op("Transpose", site.bottoms[1], perm=[0, 2, 3, 1])
+    places = site.op("Add", places, site.const(np.stack([columns, rows], axis=-1), site.dtype))
+    ends = site.const(np.array([width, height]) - int(how.whole_pixels), site.dtype)
+    before = site.op("LessOrEqual", site.const([0, 0], site.dtype), places)
+    inside = site.op("And", before, site.op("LessOrEqual" if how.whole_pixels else "Less", places, ends))
+    inside = site.cast(site.reduce("ReduceMin", site.cast(inside, np.float32), [3], keep=False), np.bool_)
+    size = np.array([width, height])
+    places = site.op("Mul", places, site.const(2 / size, site.dtype))
+    places = site.op("Add", places, site.const(1 / size - 1, site.dtype))  # ONNX's places are the middles of pixels
+    mode = "bilinear" if site.opset < 20 else "linear"
+    sampled = site.op("GridSample", site.x, places, mode=mode, padding_mode="border")
+    return site.op("Where", site.unsqueeze(inside, [1]), sampled, site.number(how.fill))

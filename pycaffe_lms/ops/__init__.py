@@ -25,7 +25,7 @@ _ROOMS = {
     "loss": "accuracy center ctc ctc_decoder euclidean linear_softmax log_loss margin sigmoid_loss smooth_l1 softmax "
     "triplet",
     "norm": "batch_norm bn fused_norm layer_norm lrn mvn normalize scale",
-    "pooling": "affine_sample pooling pooling_last pooling_nd roi roi_align stochastic_pool upsample",
+    "pooling": "affine_sample pooling pooling_last pooling_nd roi roi_align stochastic_pool upsample warp",
     "shape": "argmax axpy concat crop eltwise filter interp reduction resize reverse rotary tile transpose",
 }
 FAMILIES = tuple(f"{room}.{name}".lstrip(".") for room, names in _ROOMS.items() for name in names.split())

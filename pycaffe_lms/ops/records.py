@@ -404,3 +404,15 @@ class Displacements(NamedTuple):
 
 SAMPLE_PARTS = 32  # blocks that add up the gradient of one item's affine transformation
 Affinity = tuple[float, ...]  # the six numbers of an affine transformation, NaN where each item has its own
+
+
+class Warping(NamedTuple):
+    """How maps are sampled where a flow leads.
+
+    whole_pixels: places are inside up to the middle of the last pixel, column <= W - 1 and row <= H - 1; slopes at
+    whole numbers are the mean of both sides. Else up to its end, column < W and row < H, the last pixel counting once
+    more behind itself; slopes at whole numbers are those to the right, and below. fill: the value of places outside.
+    """
+
+    whole_pixels: bool
+    fill: float

@@ -1297,6 +1297,25 @@ class LayerTypes:
         unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
     ) -> Made:
         r"""Axes flatten_param.axis (default 1) to end_axis (default -1), both included, become one."""
+    def FlowWarp(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        fill_value: Literal["ZERO", "NOT_A_NUMBER"] | Int = "ZERO",
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+        flow_warp_param: Fields | pb.FlowWarpParameter = ...,
+    ) -> Made:
+        r"""y at (row h, column w) is x at (h + v, w + u), bilinearly."""
     def FrcnnOutput(
         self,
         *bottoms: Top,
@@ -3330,6 +3349,23 @@ class LayerTypes:
         video_data_param: Fields | pb.VideoDataParameter = ...,
     ) -> Made:
         r"""Clips of the list video_data_param.source, again and again, as video-caffe and C3D train on them."""
+    def Warp(
+        self,
+        *bottoms: Top,
+        ntop: Int = 1,
+        in_place: bool = False,
+        name: str = ...,
+        loss_weight: Floats = ...,
+        param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,
+        blobs: Fields | pb.BlobProto | Sequence[Fields | pb.BlobProto] = ...,
+        include: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        exclude: Fields | pb.NetStateRule | Sequence[Fields | pb.NetStateRule] = ...,
+        phase: Literal["TRAIN", "TEST"] | Int = ...,
+        propagate_down: bool | Sequence[bool] = ...,
+        lms_param: Fields | pb.LMSParameter = ...,
+        unsupported: Fields | pb.UnsupportedField | Sequence[Fields | pb.UnsupportedField] = ...,
+    ) -> Made:
+        r"""y at (row h, column w) is x at (h + v, w + u), bilinearly; 0 unless 0 <= column <= W - 1 and 0 <= row <= H - 1."""
     def WarpCTCLoss(
         self,
         *bottoms: Top,
@@ -3519,6 +3555,7 @@ class ParameterTypes:
     Expansion: type[pb.ExpansionParameter]
     Filler: type[pb.FillerParameter]
     Flatten: type[pb.FlattenParameter]
+    FlowWarp: type[pb.FlowWarpParameter]
     FrcnnOutput: type[pb.FrcnnOutputParameter]
     GELU: type[pb.GELUParameter]
     GatedUnit: type[pb.GatedUnitParameter]

@@ -29,6 +29,8 @@ CASES: list[Case] = [
     _case("coeff: 1 coeff: -1 coeff: 3", 3),
     _case(MAX + " " + COEFF),
     _case("", 2, ()),
+    _case("", 1),
+    _case("coeff: -2.5", 1),
     *[_case(fields, 2, (0, 4)) for fields in ("", PROD, UNSTABLE, MAX)],
 ]
 
@@ -117,7 +119,9 @@ def test_the_mask_is_kept_only_for_backward():
         (COEFF, (S, S, S), LayerParamError, "2 coeff for 3 bottoms"),
         ("", (S, (3, 2, 2)), ShapeError, r'blob "b1": has shape \(3, 2, 2\)'),
         ("", (S, (12,)), ShapeError, "has shape"),
-        ("", (S,), BlobCountError, "takes at least 2 bottom"),
+        ("", (), BlobCountError, "takes at least 1 bottom"),
+        (PROD, (S,), BlobCountError, "takes at least 2 bottom"),
+        (MAX, (S,), BlobCountError, "takes at least 2 bottom"),
     ],
 )
 def test_refused(fields, shapes, error, message):

@@ -24,7 +24,7 @@ TYPES = {
     *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
     *("ShuffleChannel", "Threshold", "Attention", "Correlation", "GELU", "GatedUnit", "LayerNorm", "MatMul", "RMSNorm"),
     *("RotaryEmbedding", "SpatialTransformer", "DropPath", "DeephiResize", "LocallyConnected", "Pad"),
-    *("MaskPooling", "MaskResize", "GuidedDropout"),
+    *("MaskPooling", "MaskResize", "GuidedDropout", "Warp", "FlowWarp"),
 }
 
 

@@ -91,7 +91,7 @@ def test_values_agree(case, tmp_path):
         assert exported.shape(name) == ["" if i in free else n for i, n in enumerate(net.blobs[name].shape)]
 
 
-SINCE = {"SpatialTransformer": 16}  # the first opset that has an operator for a type
+SINCE = {"SpatialTransformer": 16, "Warp": 16, "FlowWarp": 16}  # the first opset that has an operator for a type
 FIRST = {case.type: (name, case) for name, case in reversed(CASES)}
 OLD = [pytest.param(11, case, id=f"11-{name}") for name, case in FIRST.values()]
 OLD += [

@@ -1,5 +1,5 @@
-"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, GuidedDropout, AVE_EXC_PAD, emulated on the host, against
-the CPU's."""
+"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, GuidedDropout, Warp, AVE_EXC_PAD, emulated on the host,
+against the CPU's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.cuda.activation import dropout
 from pycaffe_lms.ops.cuda.conv import local
 from pycaffe_lms.ops.cuda.loss import center
+from pycaffe_lms.ops.cuda.pooling import warp
 from pycaffe_lms.ops.cuda.shape import resize
 from pycaffe_lms.ops.geometry import PoolGeometry
-from pycaffe_lms.ops.records import LocalWindows, Resize
+from pycaffe_lms.ops.records import LocalWindows, Resize, Warping
 
 from .emulated import COMPILER, Kernels
 from .test_cuda_launches import shown
@@ -94,6 +95,37 @@ def test_factors_of_guided_dropout(dtype, monkeypatch, tmp_path):
         getattr(dropout, name)(guidance, theirs, *rest)
         np.testing.assert_allclose(theirs, ours, rtol=TOLERANCE[dtype])
         assert not ours[1].any() and 0.2 < (ours[[0, 3]] == 0).mean() < 0.8
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("how", [Warping(True, 0.0), Warping(False, np.nan)], ids=["PWC-Net", "FlowNet 2"])
+def test_warps(dtype, how, monkeypatch, tmp_path):
+    """Maps of more positions than a block has threads; many outputs from one place, whole numbers, places outside."""
+    kernels = Kernels(tmp_path, dtype, {"forward sources backward backward_flow": warp._SOURCE})
+
+    def launch(source, kernel, dtype, threads, *args, block=64, grid=3):
+        kernels.run(kernel, grid, block, *args)
+
+    monkeypatch.setattr(warp, "launch", launch)
+    rng, shape = np.random.default_rng(6), (2, 3, 19, 31)
+    x, dy = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    flow = rng.normal(size=(2, 2, 19, 31)).astype(dtype) * 4
+    flow[0, :, ::3] = np.rint(flow[0, :, ::3])
+    flow[1, 0, 4:14] = 7.5 - np.arange(31)  # three hundred outputs from one column
+    cpu, found = load_ops("cpu").functions(), []
+    for name in ("warp_forward", "warp_backward", "warp_backward_flow"):
+        for function in (cpu[name], getattr(warp, name)):
+            work, out = np.full((2, 3 * 19 * 31), 2**32 - 1, np.uint32), np.full(shape, np.nan, dtype)
+            if name == "warp_backward":
+                function(flow, dy, out, work, how)
+            elif name == "warp_forward":
+                function(x, flow, out, how)
+            else:
+                out = np.full(flow.shape, np.nan, dtype)
+                function(x, flow, dy, out, how)
+            found.append(out)
+        np.testing.assert_allclose(found[-1], found[-2], rtol=TOLERANCE[dtype], atol=20 * TOLERANCE[dtype])
+    assert (found[0] == 0).any() or np.isnan(found[0]).any()
 
 
 @pytest.mark.parametrize("order", ["", "_last", "_nd"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...errors import BlobCountError
 from ...ops.geometry import integer_dtype
 from ...ops.records import Grid
 from ...ops.sum_parts import reduction_parts, tile_parts
@@ -18,20 +19,26 @@ _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name i
 class EltwiseLayer(Layer):
     """SUM: y = sum of coeff_i * x_i (coeff: none, or one per bottom). PROD: y = product. MAX: y = maximum.
 
-    Bottoms: two or more of one shape. Top 0: y, of that shape.
+    Bottoms: two or more of one shape; of SUM one will do (FlowNet 2). Top 0: y, of that shape.
     MAX: where bottoms 0 and 1 are equal, 1 is chosen; a later bottom only where it is strictly greater.
     Backward reads: SUM nothing; PROD the other bottoms, or, with stable_prod_grad: false, the top and the bottom itself
     (dx = y / x * dy, NaN where x is 0); MAX the choice that forward saved.
     Raises: LayerParamError for coeff with PROD, or another number of coeff than of bottoms; ShapeError.
-    Source: BVLC/caffe, src/caffe/layers/eltwise_layer.cpp.
+    Source: BVLC/caffe and lmb-freiburg/flownet2, src/caffe/layers/eltwise_layer.cpp.
     """
 
-    declares = Declaration(bottoms=at_least(2), splits_over_batch=True, layout_agnostic=True)
+    declares = Declaration(bottoms=at_least(1), splits_over_batch=True, layout_agnostic=True)
 
     def setup(self, bottom_shapes: Shapes) -> None:
         eltwise = self.param.eltwise_param
         self.operation, self.stable = eltwise.operation, eltwise.stable_prod_grad
         n, given = len(bottom_shapes), list(eltwise.coeff)
+        if n < 2 and self.operation != _SUM:
+            raise self.error(
+                "takes at least 2 bottom blob(s), but 1 given",
+                kind=BlobCountError,
+                fix="give it another, or leave it out",
+            )
         if given and self.operation == _PROD:
             raise self.error("coeff has no meaning for PROD", fix="drop coeff, or use operation: SUM")
         if given and len(given) != n and self.operation == _SUM:
@@ -66,7 +73,9 @@ class EltwiseLayer(Layer):
         return None if mask is None else mask.reshape(like.shape)
 
     def forward(self, io: Pass) -> None:
-        if self.operation == _SUM:
+        if len(io.bottom) == 1:
+            io.ops.eltwise_sum.backward(io.bottom[0], [io.top[0]], self.coeff)  # a multiple, in either direction
+        elif self.operation == _SUM:
             io.ops.eltwise_sum.forward(list(io.bottom), self.coeff, io.top[0])
         elif self.operation == _PROD:
             io.ops.eltwise_prod.forward(list(io.bottom), io.top[0])
