@@ -23,6 +23,11 @@ def drawn(rng, shapes):
     return bottoms + [rng.integers(-1, shapes[0][2], s).astype(np.float64) for s in shapes[2:]]
 
 
+def lines_drawn(rng, shapes):
+    """Scores, and rows of labels of which some are blanks and some end early."""
+    return [rng.normal(size=shapes[0]), rng.integers(-1, shapes[0][2], shapes[1]).astype(np.float64)]
+
+
 CASES: list[Case] = [
     Case(DECODER, "", ((7, 3, 4), (7, 3)), maker=drawn),
     Case(DECODER, "", ((7, 3, 4, 1), (7, 3, 1, 1)), n_top=2, maker=drawn),
@@ -30,6 +35,8 @@ CASES: list[Case] = [
     Case(DECODER, FIELDS.format("ctc_merge_repeated: false"), ((70, 5, 90), (70, 5), (60, 5)), n_top=3, maker=drawn),
     Case(DECODER, "", ((7, 3, 4),)),
     Case(DECODER, FIELDS.format("blank_index: 2 ctc_merge_repeated: false"), ((7, 5, 4, 1),)),
+    Case(DECODER, "", ((7, 3, 4), (3, 5)), maker=lambda rng, shapes: lines_drawn(rng, shapes)),
+    Case(DECODER, FIELDS.format("blank_index: 2"), ((9, 300, 3), (300, 7, 1, 1)), maker=lambda *a: lines_drawn(*a)),
     Case(SHARE, "", ((3, 7, 4), (3, 5)), integer_bottoms=((1, 4),)),
     Case(SHARE, "labelsequence_accuracy_param { blank_label: 2 }", ((300, 2, 3), (300, 2)), integer_bottoms=((1, 3),)),
 ]
@@ -71,6 +78,35 @@ def test_scores_alone(fields, blank):
     for i in range(9):
         found = [c for c, _ in groupby(x[:, i].argmax(axis=1).tolist()) if c != blank]
         assert labels[i, :, 0, 0].tolist() == found + [-1] * (6 - len(found))
+
+
+@pytest.mark.parametrize("fields, blank", [("", 0), ("blank_index: 1", 1), ("blank_index: -1", 2)])
+def test_scores_and_lines_of_labels(fields, blank):
+    """caffe_ocr: the accuracy by edit distances, and the share of lines without a fault."""
+    rng = np.random.default_rng(7)
+    x, labels = rng.normal(size=(4, 60, 3)), rng.integers(0, 3, (60, 5)).astype(np.float64)
+    labels[rng.uniform(size=labels.shape) < 0.3] = -1
+    x[:, 0], labels[0] = np.eye(3)[blank], blank  # nothing to find, nothing found
+    (both,) = LayerBench(DECODER, FIELDS.format(fields), (x.shape, labels.shape)).forward([x, labels])
+    assert both.shape == (1, 2, 1, 1)
+    shares, right = [], 0
+    for i in range(60):
+        found = [c for c, _ in groupby(x[:, i].argmax(axis=1).tolist()) if c != blank]
+        line = labels[i].tolist()
+        wanted = [int(c) for c in line[: line.index(-1) if -1 in line else None] if c != blank]
+        longer = max(len(found), len(wanted))
+        shares.append(edit_distance(found, wanted) / longer if longer else 0)
+        right += longer > 0 and found == wanted
+    assert right > 0 and both.reshape(-1) == pytest.approx([1 - np.mean(shares), right / 60])
+
+
+def test_marks_stay_marks():
+    """(T, N), or with a second top: ChWick's form."""
+    x = np.random.default_rng(8).normal(size=(3, 3, 4))
+    (labels,) = LayerBench(DECODER, "", ((3, 3, 4), (3, 3))).forward([x, marks_of([3, 2, 1], 3)])
+    assert labels.shape == (3, 3, 1, 1)
+    with pytest.raises(ShapeError, match='blob "b1"'):
+        LayerBench(DECODER, "", ((6, 2, 4), (2, 6)), n_top=2)
 
 
 def test_two_tops_of_three_bottoms_are_labels_and_accuracy():

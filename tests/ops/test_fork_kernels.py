@@ -1,5 +1,5 @@
-"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, GuidedDropout, Warp, AVE_EXC_PAD, emulated on the host,
-against the CPU's."""
+"""CUDA kernels of CenterLoss, DeephiResize, LocallyConnected, GuidedDropout, Warp, CTCGreedyDecoder's accuracies and
+AVE_EXC_PAD, emulated on the host, against the CPU's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.cuda.activation import dropout
 from pycaffe_lms.ops.cuda.conv import local
-from pycaffe_lms.ops.cuda.loss import center
+from pycaffe_lms.ops.cuda.loss import center, ctc_decoder
 from pycaffe_lms.ops.cuda.pooling import warp
 from pycaffe_lms.ops.cuda.shape import resize
 from pycaffe_lms.ops.geometry import PoolGeometry
-from pycaffe_lms.ops.records import LocalWindows, Resize, Warping
+from pycaffe_lms.ops.records import LabelRows, LocalWindows, Resize, Warping
 
 from .emulated import COMPILER, Kernels
 from .test_cuda_launches import shown
@@ -126,6 +126,30 @@ def test_warps(dtype, how, monkeypatch, tmp_path):
             found.append(out)
         np.testing.assert_allclose(found[-1], found[-2], rtol=TOLERANCE[dtype], atol=20 * TOLERANCE[dtype])
     assert (found[0] == 0).any() or np.isnan(found[0]).any()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda d: np.dtype(d).name)
+def test_accuracies_of_lines(dtype, monkeypatch, tmp_path):
+    """More lines than a block has threads, of which some are right, and some have nothing to find."""
+    kernels = Kernels(tmp_path, dtype, {"strip distances both_shares": ctc_decoder._SOURCE})
+
+    def launch(source, kernel, dtype, threads, *args, block=64, grid=3):
+        kernels.run(kernel, grid, block, *args)
+
+    monkeypatch.setattr(ctc_decoder, "launch", launch)
+    rng, items = np.random.default_rng(8), 300
+    labels = rng.integers(-1, 3, (items, 4)).astype(dtype)
+    found = rng.integers(1, 3, (items, 6)).astype(np.int32)
+    found[:, 0] = rng.integers(0, 3, items)
+    results = []
+    for function in (load_ops("cpu").functions()["line_accuracy"], ctc_decoder.line_accuracy):
+        given, line, distance = np.full((items, 4), np.nan, dtype), np.zeros((items, 5), np.int32), np.empty(items)
+        accuracy = np.full((1, 2, 1, 1), np.nan, dtype)
+        function(found, labels, given, line, distance, accuracy, LabelRows(items, 4, 1, 4), 0)
+        results.append((given, distance, accuracy))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=TOLERANCE[dtype])
+    assert ((results[0][1] == 0) & (found[:, 0] == 0)).any() and 0 < results[0][2][0, 1, 0, 0] < 0.5
 
 
 @pytest.mark.parametrize("order", ["", "_last", "_nd"])

@@ -9,7 +9,7 @@ from ...records import LabelRows
 from ..compiled import kernel
 from ..threads import parallel
 
-__all__ = ["best_classes", "best_path", "exact_share", "label_accuracy", "write_labels"]
+__all__ = ["best_classes", "best_path", "exact_share", "label_accuracy", "line_accuracy", "write_labels"]
 
 
 def best_classes(x: HostArray, best: HostArray, top: HostArray | None) -> None:
@@ -99,6 +99,34 @@ def _distances(
                 corner, line[b + 1] = line[b + 1], min(line[b + 1] + 1, line[b] + 1, corner + (0 if same else 1))
         longer = max(n, found[i, 0])
         distance[i] = line[n] / longer if longer else 0.0
+
+
+def line_accuracy(
+    found: HostArray,
+    labels: HostArray,
+    given: HostArray,
+    work: HostArray,
+    distance: HostArray,
+    accuracy: HostArray,
+    rows: LabelRows,
+    blank: int,
+) -> None:
+    """Compute accuracy[0] as `label_accuracy` does, of labels without `blank`, and accuracy[1], the share of items
+    whose labels are those found; an item with none of either kind counts as wrong.
+
+    given (items, steps of rows) receives the labels without blanks, then -1. distance, work: see `label_accuracy`.
+    """
+    given.fill(-1)
+    for i in range(rows.items):
+        line = labels.reshape(-1)[i * rows.item + rows.step * np.arange(rows.steps)]
+        ended = np.flatnonzero(line < 0)
+        whole = (line[: ended[0]] if ended.size else line) + line.dtype.type(0.5)
+        kept = whole.astype(np.int64)
+        kept = kept[kept != blank]
+        given[i, : kept.size] = kept
+    label_accuracy(found, given, work, distance, accuracy.reshape(-1)[:1], LabelRows(*given.shape, 1, given.shape[1]))
+    nothing = (found[:, 0] == 0) & ~(given >= 0).any(axis=1)
+    accuracy.reshape(-1)[1] = ((distance == 0) & ~nothing).sum() / max(1, rows.items)
 
 
 def exact_share(

@@ -7,7 +7,7 @@ from ....backend.cuda import launch
 from ...records import LabelRows
 from ..source import BLOCK_SUM
 
-__all__ = ["best_classes", "best_path", "exact_share", "label_accuracy", "write_labels"]
+__all__ = ["best_classes", "best_path", "exact_share", "label_accuracy", "line_accuracy", "write_labels"]
 
 _SOURCE = (
     BLOCK_SUM
@@ -109,6 +109,35 @@ extern "C" __global__ void differences(const int* found, const T* labels, double
   }
 }
 
+// labels without blanks, then -1
+extern "C" __global__ void strip(const T* labels, T* given, long long items, long long steps, long long step,
+                                 long long item, long long blank) {
+  LOOP(i, items) {
+    T* line = given + i * steps;
+    long long n = 0;
+    for (long long t = 0; t < steps && !(labels[t * step + i * item] < (T)0); ++t) {
+      const long long label = (long long)(labels[t * step + i * item] + (T)0.5);
+      if (label != blank) line[n++] = (T)label;
+    }
+    for (; n < steps; ++n) line[n] = (T)-1;
+  }
+}
+
+extern "C" __global__ void both_shares(const int* found, const T* given, const double* distance, T* accuracy,
+                                       long long width, long long items, long long steps) {
+  double sum = 0, right = 0;
+  for (long long i = threadIdx.x; i < items; i += 256) {
+    sum += distance[i];
+    right += distance[i] == 0 && (found[i * width] > 0 || (steps > 0 && given[i * steps] >= (T)0));
+  }
+  sum = block_sum(sum);
+  right = block_sum(right);
+  if (threadIdx.x == 0) {
+    accuracy[0] = (T)(1 - sum / (double)(items > 1 ? items : 1));
+    accuracy[1] = (T)(right / (double)(items > 1 ? items : 1));
+  }
+}
+
 extern "C" __global__ void share(const double* distance, T* accuracy, long long items) {
   double sum = 0;
   for (long long i = threadIdx.x; i < items; i += 256) sum += distance[i];
@@ -156,6 +185,25 @@ def label_accuracy(
     """Compute accuracy = 1 - mean of edit distance / length of the longer sequence, 0 where both are empty."""
     launch(_SOURCE, "distances", labels.dtype, rows.items, found, labels, work, distance, found.shape[1], *rows)
     launch(_SOURCE, "share", accuracy.dtype, 0, distance, accuracy, rows.items, block=256, grid=1)
+
+
+def line_accuracy(
+    found: AnyArray,
+    labels: AnyArray,
+    given: AnyArray,
+    work: AnyArray,
+    distance: AnyArray,
+    accuracy: AnyArray,
+    rows: LabelRows,
+    blank: int,
+) -> None:
+    """Compute accuracy[0] as `label_accuracy` does, of labels without `blank`, and accuracy[1], the share of items
+    whose labels are those found; an item with none of either kind counts as wrong."""
+    items, steps, width = rows.items, rows.steps, found.shape[1]
+    launch(_SOURCE, "strip", labels.dtype, items, labels, given, *rows, blank)
+    launch(_SOURCE, "distances", labels.dtype, items, found, given, work, distance, width, items, steps, 1, steps)
+    args = (found, given, distance, accuracy, width, items, steps)
+    launch(_SOURCE, "both_shares", accuracy.dtype, 0, *args, block=256, grid=1)
 
 
 def exact_share(
