@@ -107,12 +107,12 @@ def _affine(layer: Layer) -> ChannelAffine:
     assert isinstance(layer, BatchNormLayer)
     count = blobs[2][0]
     mean, var = (blob / count if count else zeros for blob in blobs[:2])
-    plain = _normalising(mean, var, layer.eps)
+    plain = _normalising(mean, var, layer.eps, layer.outside)
     return _joined(plain, (blobs[3], blobs[4])) if layer.scaled else plain
 
 
-def _normalising(mean: HostArray, var: HostArray, eps: float) -> ChannelAffine:
-    factor = 1 / np.sqrt(var + eps)
+def _normalising(mean: HostArray, var: HostArray, eps: float, outside: bool = False) -> ChannelAffine:
+    factor = 1 / (np.sqrt(var) + eps if outside else np.sqrt(var + eps))
     return factor, -mean * factor
 
 

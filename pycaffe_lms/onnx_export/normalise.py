@@ -18,7 +18,7 @@ def batch_norm(site: Site) -> str:
     affine = (3, 4) if layer.scaled else None
     if not layer.use_global:
         return _by_statistics_at_hand(site, layer.eps, affine)
-    if site.dtype == np.float16:
+    if site.dtype == np.float16 or layer.outside:
         count = 5 if affine else 3
         return _folded(site, count, lambda m, v, f, *more: (_average(m, f), _average(v, f), *more))
     mean, variance = (
@@ -50,7 +50,8 @@ def bn(site: Site) -> str:
 
 
 def _folded(site: Site, params: int, sort: Callable[..., tuple[np.ndarray, ...]]) -> str:
-    """Write one product and one sum, in whose numbers the statistics are folded: float16 has no small variances.
+    """Write one product and one sum, in whose numbers the statistics are folded: float16 has no small variances, and
+    ONNX's operator no eps outside of the root.
 
     sort: parameters -> mean, variance[, scale, shift].
     """
@@ -58,7 +59,9 @@ def _folded(site: Site, params: int, sort: Callable[..., tuple[np.ndarray, ...]]
 
     def factor(*values: np.ndarray) -> np.ndarray:
         _, variance, *affine = sort(*values)
-        found = 1 / np.sqrt(variance.astype(np.float64).reshape(shape) + site.layer.eps)
+        variance, eps = variance.astype(np.float64).reshape(shape), site.layer.eps
+        outside = site.param.type == "BatchNorm" and site.layer.outside
+        found = 1 / (np.sqrt(variance) + eps if outside else np.sqrt(variance + eps))
         return np.asarray(found * affine[0].reshape(shape) if affine else found)
 
     def shift(*values: np.ndarray) -> np.ndarray:

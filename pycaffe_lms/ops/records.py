@@ -39,13 +39,14 @@ class BatchNorm(NamedTuple):
     """Describe a normalisation of each channel: inv_std = 1 / sqrt(variance + eps).
 
     The mean and variance are the batch's own, which running sums times `momentum` are added to; with `use_global` they
-    are those of the running sums, which stay.
+    are those of the running sums, which stay. `outside`, with `use_global` alone: inv_std = 1 / (sqrt(variance) + eps).
     """
 
     grid: Grid
     eps: float
     momentum: float = 0.0
     use_global: bool = False
+    outside: bool = False
 
 
 class Moments(NamedTuple):

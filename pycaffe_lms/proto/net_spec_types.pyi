@@ -200,6 +200,7 @@ class LayerTypes:
         scale_filler: Fields | pb.FillerParameter = ...,
         bias_filler: Fields | pb.FillerParameter = ...,
         scale_bias: bool = False,
+        add_eps_before_sqrt: bool = True,
         stats_batch_size: Int = 0,
         sync: bool = False,
         name: str = ...,
@@ -3640,6 +3641,7 @@ class ParameterTypes:
     Transformation: type[pb.TransformationParameter]
     Transpose: type[pb.TransposeParameter]
     TripletLoss: type[pb.TripletLossParameter]
+    UpsampleDarknet: type[pb.UpsampleDarknetParameter]
     Upsample: type[pb.UpsampleParameter]
     V0Layer: type[pb.V0LayerParameter]
     V1Layer: type[pb.V1LayerParameter]

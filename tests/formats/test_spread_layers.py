@@ -73,6 +73,28 @@ def test_a_factor_for_each_channel():
         Net(parse_net(MUL.replace("dim: [2, 3, 1, 1]", "dim: [2, 3, 4, 5]")).message, TEST)
 
 
+DARKNET = """
+layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: [2, 3, 2, 3] }} }} }}
+layer {{ name: "u" type: "UpsampleDarknet" bottom: "x" top: "u" upsample_darknet_param {{ stride: {} }} }}
+"""
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_repeated_pixels(stride):
+    net, x = Net(parse_net(DARKNET.format(stride)).message, TEST), np.arange(36, dtype=np.float32).reshape(2, 3, 2, 3)
+    net.blobs["x"].data[...] = x
+    net.forward()
+    assert net.blobs["u"].data.shape == (2, 3, 2 * stride, 3 * stride)
+    for n, c, h, w in np.ndindex(*net.blobs["u"].data.shape):
+        assert net.blobs["u"].data[n, c, h, w] == x[n, c, h // stride, w // stride]
+    net.close()
+
+
+def test_a_repetition_that_is_refused():
+    with pytest.raises(PrototxtError, match='line 3: layer "u".*has stride 0'):
+        parse_net(DARKNET.format(0))
+
+
 TRANSPOSE = """
 layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: [2, 3, 4, 5] }} }} }}
 layer {{ name: "t" type: "Transpose" bottom: "x" top: "t" {} }}

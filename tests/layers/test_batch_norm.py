@@ -27,6 +27,8 @@ CASES: list[Case] = [
     Case("BatchNorm", "batch_norm_param { stats_batch_size: 2 }", ((6, 3, 2, 2),)),
     Case("BatchNorm", "batch_norm_param { stats_batch_size: 3 }", ((6, 4, 3),), in_place=True),
     Case("BatchNorm", "batch_norm_param { stats_batch_size: 3 }", ((6, 3, 2, 2),), phase=TEST),
+    Case("BatchNorm", "batch_norm_param { add_eps_before_sqrt: false eps: 0.125 }", ((4, 3, 2, 2),), phase=TEST),
+    Case("BatchNorm", "batch_norm_param { use_global_stats: true add_eps_before_sqrt: false eps: 0.5 }", ((6, 5),)),
     Case("BatchNorm", "", ((0, 3, 2, 2),)),
     Case("BatchNorm", GLOBAL, ((0, 3, 2, 2),)),
 ]
@@ -64,7 +66,8 @@ def _one_group(x, layer, mean, var, factor):
             m, v, n = x[:, c].mean(), x[:, c].var(), x[:, c].size
             mean[c] = layer.fraction * mean[c] + m
             var[c] = layer.fraction * var[c] + v * (n / (n - 1) if n > 1 else 1)
-        y[:, c] = (x[:, c] - m) / np.sqrt(v + layer.eps)
+        outside = "add_eps_before_sqrt: false" in str(layer.param)
+        y[:, c] = (x[:, c] - m) / (np.sqrt(v) + layer.eps if outside else np.sqrt(v + layer.eps))
     if not layer.use_global:
         factor = layer.fraction * factor + 1
     return y.reshape(shape), mean, var, factor
@@ -165,6 +168,11 @@ def test_parameters_are_not_learned(caplog):
         layer = LayerBench("BatchNorm", text, ((4, 3),)).layer
         assert not any(spec.lr_mult for spec in layer.param.param)
         assert f"lr_mult 1 of param {i} is taken as 0" in caplog.records[i].getMessage()
+
+
+def test_eps_outside_of_the_root_needs_global_statistics():
+    with pytest.raises(LayerParamError, match='layer "l".*only global statistics(.|\n)*use_global_stats: true'):
+        LayerBench("BatchNorm", "batch_norm_param { add_eps_before_sqrt: false }", ((4, 3),))
 
 
 def test_shapes_refused():

@@ -43,6 +43,13 @@ FOLDS = {  # layers after the data; the names of those that are folded away
         [conv("c", "data"), layer("b", "BatchNorm", "c", "c", "batch_norm_param { scale_bias: true }")],
         "b",
     ),
+    "Synopsys": (
+        [
+            conv("c", "data"),
+            layer("b", "BatchNorm", "c", "c", "batch_norm_param { add_eps_before_sqrt: false eps: 0.1 }"),
+        ],
+        "b",
+    ),
     "yjxiong": ([conv("c", "data"), layer("b", "BN", "c", "c", "bn_param { slope_filler { value: 2 } }")], "b"),
     "SegNet": ([conv("c", "data"), layer("b", "BN", "c", "c", "bn_param { bn_mode: INFERENCE }")], "b"),
 }

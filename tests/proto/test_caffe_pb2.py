@@ -53,7 +53,7 @@ FORK_MESSAGES = {
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
-    *("MultiStageMeanfieldParameter", "GuidedDropoutParameter", "FlowWarpParameter"),
+    *("MultiStageMeanfieldParameter", "GuidedDropoutParameter", "FlowWarpParameter", "UpsampleDarknetParameter"),
     *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
     *(
         "DetectionAccuracyParameter",
@@ -71,7 +71,7 @@ FORK_MESSAGES = {
 FORK_NUMBERS = {
     "FillerParameter": {9},  # FlowNet 2
     "BlobProto": {10, 11, 12, 13},
-    "LayerParameter": {164, 200, 201, 202, 203, 204, 205, 206, 301, 601, 602, 603, 100000, 8266711, 8266712},
+    "LayerParameter": {164, 200, 201, 202, 203, 204, 205, 206, 209, 301, 601, 602, 603, 100000, 8266711, 8266712},
     "BatchNormParameter": {5, 6, 7},
     "TransformationParameter": {8, 9, 10, 11, 12, 13, 14},
 }

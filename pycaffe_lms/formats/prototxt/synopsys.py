@@ -1,6 +1,7 @@
-"""Write layers of Synopsys' Caffe as layers that there are: pixel shuffling in Reshape, HardSwish, Mul.
+"""Write layers of Synopsys' Caffe as layers that there are: pixel shuffling, HardSwish, Mul, UpsampleDarknet.
 
-Source: Synopsys Caffe, src/caffe/layers/reshape_layer.cpp, hard_swish_layer.cpp, mul_layer.cpp (behaviour).
+Source: Synopsys Caffe, src/caffe/layers/reshape_layer.cpp, hard_swish_layer.cpp, mul_layer.cpp,
+upsample_darknet_layer.cpp (behaviour).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .upgraded import Upgraded, UpgradeError, unchanged
 
 _SIDE = attrgetter("reshape_param.pixelshuffler")  # 1: none
 _TYPE = attrgetter("type")
-_TYPES = ("HardSwish", "Mul")
+_TYPES = ("HardSwish", "Mul", "UpsampleDarknet")
 
 
 def spread_layers(net: NetParameter) -> Upgraded:
@@ -21,9 +22,9 @@ def spread_layers(net: NetParameter) -> Upgraded:
 
     Reshape with pixelshuffler r: (N, C r r, H, W) becomes (N, C, H r, W r); channel (c r + i) r + j becomes pixel
     (i, j) of squares in channel c. HardSwish: x times x / 6 + 1 / 2, which is cut to 0..1. Mul of (N, C, H, W) and a
-    factor for each channel, (N, C, 1, 1).
+    factor for each channel, (N, C, 1, 1). UpsampleDarknet repeats pixels, as Upsample with one bottom does.
 
-    Raises: UpgradeError where reshape_param says more, or a Mul has one bottom.
+    Raises: UpgradeError where reshape_param says more, a Mul has one bottom, or a stride is below 1.
     """
     if {*map(_SIDE, net.layer)} <= {1} and {*map(_TYPE, net.layer)}.isdisjoint(_TYPES):
         return unchanged(net)
@@ -43,6 +44,8 @@ def _layers(layer: LayerParameter, k: int) -> list[LayerParameter]:
         return _hard_swish(layer)
     if layer.type == "Mul":
         return _product(layer, k)
+    if layer.type == "UpsampleDarknet":
+        return _repeated(layer, k)
     p, side = layer.reshape_param, layer.reshape_param.pixelshuffler
     if side == 1:
         return [layer]
@@ -76,6 +79,20 @@ def _hard_swish(layer: LayerParameter) -> list[LayerParameter]:
     if layer.bottom:
         layer.bottom.append(_chained(layer, made, layer.bottom[0]))
     return [*made, layer]
+
+
+def _repeated(layer: LayerParameter, k: int) -> list[LayerParameter]:
+    stride = layer.upsample_darknet_param.stride
+    if stride < 1 or len(layer.bottom) != 1:
+        raise UpgradeError(
+            f"has stride {stride} and {len(layer.bottom)} bottom(s)",
+            source=k,
+            layer=layer.name,
+            fix="give it a stride of at least 1 and one bottom",
+        )
+    layer.ClearField("upsample_darknet_param")
+    layer.type, layer.upsample_param.scale = "Upsample", stride
+    return [layer]
 
 
 def _product(layer: LayerParameter, k: int) -> list[LayerParameter]:

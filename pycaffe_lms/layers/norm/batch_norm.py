@@ -69,16 +69,19 @@ class BatchNormLayer(_BatchNormed):
     which updates the running sums; N must be a multiple of S. bn_stats_batch_size of the net sets it in every layer.
     With batch_norm_param.sync, where several ranks train together: the batch's statistics, and the two sums over it in
     backward, are those of the batches of all ranks together (synchronized BatchNorm); backward reads the bottom.
+    With add_eps_before_sqrt: false, and global statistics only: y = (x - mean) / (sqrt(var) + eps).
     Bottom 0: x, (N, C, ...), or (N) as one channel. Top 0: y, the shape of x; may be in place.
     Parameters: mean (C), var (C), factor (1), never learned; with scale_bias scale (C), first 1, and bias (C), first 0.
     Backward reads, for x's gradient: the top (batch statistics) or nothing; with scale_bias the scale, and the bottom
     (batch statistics). For that of the scale: the bottom.
     An lr_mult of a statistic is taken as 0, with a warning.
-    Raises: LayerParamError for scale_bias: false with a filler, or sync with stats_batch_size; ShapeError for no axes,
+    Raises: LayerParamError for scale_bias: false with a filler, sync with stats_batch_size, or add_eps_before_sqrt:
+    false with the batch's statistics; ShapeError for no axes,
     a batch that is no multiple of S, or when C changes.
     Source: BVLC/caffe, src/caffe/layers/batch_norm_layer.cpp (there (N) is refused); scale_bias: NVIDIA/caffe, same
     file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged);
-    stats_batch_size: intel/caffe, same file.
+    stats_batch_size: intel/caffe, same file; add_eps_before_sqrt: foss-for-synopsys-dwc-arc-processors/synopsys-caffe,
+    same file.
     """
 
     declares = replace(_BatchNormed.declares, any_precision=True)
@@ -89,7 +92,12 @@ class BatchNormLayer(_BatchNormed):
     def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.batch_norm_param
         self.use_global = bn.use_global_stats if bn.HasField("use_global_stats") else self.phase == TEST
-        self.fraction, self.eps = bn.moving_average_fraction, bn.eps
+        self.fraction, self.eps, self.outside = bn.moving_average_fraction, bn.eps, not bn.add_eps_before_sqrt
+        if self.outside and not self.use_global:
+            raise self.error(
+                "has add_eps_before_sqrt: false, which only global statistics can have here",
+                fix="write use_global_stats: true, or delete add_eps_before_sqrt",
+            )
         fillers = [f for f in ("scale_filler", "bias_filler") if bn.HasField(f)]
         if fillers and bn.HasField("scale_bias") and not bn.scale_bias:
             raise self.error(
@@ -153,7 +161,7 @@ class BatchNormLayer(_BatchNormed):
         shape, c = tuple(bottom_shapes[0]), self.channels
         shape = (shape[0] // self.groups, *shape[1:])  # of one group
         grid = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else Grid(count(shape), c, 1)
-        self.rule = BatchNorm(grid, self.eps, self.fraction, self.use_global)
+        self.rule = BatchNorm(grid, self.eps, self.fraction, self.use_global, self.outside)
         if self.use_global:
             self.operation = ops.batch_norm_scaled_global if self.scaled else ops.batch_norm_global
         else:

@@ -48,7 +48,7 @@ class FusedNormLayer(Masked):
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])
         self.grid = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else Grid(shape[0], 1, 1)
-        self.rule = BatchNorm(self.grid, self.norm.eps, self.norm.fraction, self.norm.use_global)
+        self.rule = BatchNorm(self.grid, self.norm.eps, self.norm.fraction, self.norm.use_global, self.norm.outside)
         c = self.norm.channels
         kept = self.saved_if_needed
         self.scratch("inv_std", (c,), lives=kept, remat_reads=True)

@@ -83,12 +83,16 @@ def batch_norm_global_forward(
 
 
 def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0).
+
+    norm.outside: inv_std = 1 / (sqrt(var) + eps).
+    """
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
-        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + norm.eps)
+        var = running_var.astype(np.float64) * weight
+        inv_std[...] = 1 / (np.sqrt(var) + norm.eps if norm.outside else np.sqrt(var + norm.eps))
 
 
 def batch_norm_backward(

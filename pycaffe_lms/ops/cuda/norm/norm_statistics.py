@@ -122,11 +122,12 @@ extern "C" __global__ void __launch_bounds__(256) rank_moments(const T* work, T*
   if (blockIdx.x == 0) own[2 * c] = (T)items;
 }
 extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* running_mean, const T* running_var,
-                                              const T* factor, double eps, long long c) {
+                                              const T* factor, double eps, long long outside, long long c) {
   const double weight = factor[0] == 0 ? 0.0 : 1.0 / factor[0];
   LOOP(i, c) {
     mean[i] = (T)(running_mean[i] * weight);
-    inv_std[i] = (T)(1 / sqrt(running_var[i] * weight + eps));
+    const double var = running_var[i] * weight;
+    inv_std[i] = (T)(1 / (outside ? sqrt(var) + eps : sqrt(var + eps)));
   }
 }
 """
@@ -195,7 +196,7 @@ def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) 
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
     c = norm.grid.channels
-    args = (inv_std, mean, running_mean, running_var, factor, float(norm.eps), c)
+    args = (inv_std, mean, running_mean, running_var, factor, float(norm.eps), int(norm.outside), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)
 
 
