@@ -3535,6 +3535,7 @@ class ParameterTypes:
     Data: type[pb.DataParameter]
     DecodeBBox: type[pb.DecodeBBoxParameter]
     DeephiResize: type[pb.DeephiResizeParameter]
+    DenseBlock: type[pb.DenseBlockParameter]
     DenseImageData: type[pb.DenseImageDataParameter]
     DetectionAccuracy: type[pb.DetectionAccuracyParameter]
     DetectionData: type[pb.DetectionDataParameter]

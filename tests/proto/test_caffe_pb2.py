@@ -53,7 +53,8 @@ FORK_MESSAGES = {
     *("ResizeParameter", "SaltPepperParameter", "NoiseParameter", "DistortionParameter", "ExpansionParameter"),
     *("BBoxRegParameter", "BoxOutputParameter", "BoxGroupParameter", "BoxGroupOutputParameter"),
     *("DecodeBBoxParameter", "ScaleRouteParameter", "CenterLossParameter", "RandVecParameter"),
-    *("MultiStageMeanfieldParameter", "GuidedDropoutParameter", "FlowWarpParameter", "UpsampleDarknetParameter"),
+    *("MultiStageMeanfieldParameter", "GuidedDropoutParameter", "FlowWarpParameter"),
+    *("UpsampleDarknetParameter", "DenseBlockParameter"),
     *("DeephiResizeParameter", "LocallyConnectedParameter", "VideoDataParameter", "DetectionLossParameter"),
     *(
         "DetectionAccuracyParameter",

@@ -15,6 +15,7 @@ from operator import attrgetter
 from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
 from .crops import AUTOMATIC, place_crops
+from .dense_block import spread_dense_blocks
 from .paddings import spread_paddings
 from .synopsys import spread_layers
 from .upgrade_v0 import upgrade_v0
@@ -109,6 +110,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
         spread_stats_batch_size,
         move_crop_sides,
         spread_paddings,
+        spread_dense_blocks,
         spread_layers,
         turn_transposes,
         place_crops,
