@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 7c1cd33d80ffcaa0dd0de3fd4a06572c768dafa111c6288fc9c923f94e5df1c6
+# sha256 of proto/caffe.proto: 91fb91c4ff34afed171404ec37817b73896ab34dee534bbf0afcb1197b1c27ef
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -1611,7 +1611,7 @@ class ParameterParameter(_message.Message):
     def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ...) -> None: ...
 
 class PoolingParameter(_message.Message):
-    __slots__ = ("pool", "kernel_size", "stride", "pad", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "engine", "global_pooling", "round_mode", "ceil_mode", "kernel_shape", "stride_shape", "pad_shape", "pad_l", "pad_r", "pad_t", "pad_b")
+    __slots__ = ("pool", "kernel_size", "stride", "pad", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "engine", "global_pooling", "round_mode", "ceil_mode", "kernel_shape", "stride_shape", "pad_shape", "pad_l", "pad_r", "pad_t", "pad_b", "pad_type")
     class PoolMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MAX: _ClassVar[PoolingParameter.PoolMethod]
@@ -1657,6 +1657,7 @@ class PoolingParameter(_message.Message):
     PAD_R_FIELD_NUMBER: _ClassVar[int]
     PAD_T_FIELD_NUMBER: _ClassVar[int]
     PAD_B_FIELD_NUMBER: _ClassVar[int]
+    PAD_TYPE_FIELD_NUMBER: _ClassVar[int]
     pool: PoolingParameter.PoolMethod
     kernel_size: int
     stride: int
@@ -1678,7 +1679,8 @@ class PoolingParameter(_message.Message):
     pad_r: int
     pad_t: int
     pad_b: int
-    def __init__(self, pool: _Optional[_Union[PoolingParameter.PoolMethod, str]] = ..., kernel_size: _Optional[int] = ..., stride: _Optional[int] = ..., pad: _Optional[int] = ..., kernel_h: _Optional[int] = ..., kernel_w: _Optional[int] = ..., stride_h: _Optional[int] = ..., stride_w: _Optional[int] = ..., pad_h: _Optional[int] = ..., pad_w: _Optional[int] = ..., engine: _Optional[_Union[PoolingParameter.Engine, str]] = ..., global_pooling: bool = ..., round_mode: _Optional[_Union[PoolingParameter.RoundMode, str]] = ..., ceil_mode: bool = ..., kernel_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., stride_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_l: _Optional[int] = ..., pad_r: _Optional[int] = ..., pad_t: _Optional[int] = ..., pad_b: _Optional[int] = ...) -> None: ...
+    pad_type: int
+    def __init__(self, pool: _Optional[_Union[PoolingParameter.PoolMethod, str]] = ..., kernel_size: _Optional[int] = ..., stride: _Optional[int] = ..., pad: _Optional[int] = ..., kernel_h: _Optional[int] = ..., kernel_w: _Optional[int] = ..., stride_h: _Optional[int] = ..., stride_w: _Optional[int] = ..., pad_h: _Optional[int] = ..., pad_w: _Optional[int] = ..., engine: _Optional[_Union[PoolingParameter.Engine, str]] = ..., global_pooling: bool = ..., round_mode: _Optional[_Union[PoolingParameter.RoundMode, str]] = ..., ceil_mode: bool = ..., kernel_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., stride_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_l: _Optional[int] = ..., pad_r: _Optional[int] = ..., pad_t: _Optional[int] = ..., pad_b: _Optional[int] = ..., pad_type: _Optional[int] = ...) -> None: ...
 
 class PowerParameter(_message.Message):
     __slots__ = ("power", "scale", "shift")

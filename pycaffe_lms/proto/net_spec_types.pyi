@@ -2339,6 +2339,7 @@ class LayerTypes:
         pad_r: Int = 0,
         pad_t: Int = 0,
         pad_b: Int = 0,
+        pad_type: Int = 0,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

@@ -57,6 +57,28 @@ def test_a_maximum_does_not_see_its_padding(sides, stride):
         np.testing.assert_array_equal(y[:, :, h, v], window.max(axis=(2, 3)))
 
 
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (1, 4), (2, 3)])
+def test_a_maximum_that_keeps_the_size(kernel):
+    """TensorFlow's SAME: of kernel - 1 the larger half is below and on the right."""
+    fields = f"kernel_h: {kernel[0]} kernel_w: {kernel[1]} stride: 1 pad_type: 1"
+    x, y, _, parsed = _run(f'layer {{ name: "y" type: "Pooling" bottom: "x" top: "y" pooling_param {{ {fields} }} }}')
+    sides = [((size - 1) // 2, size // 2) for size in kernel]
+    padded = np.pad(x, ((0, 0), (0, 0), *sides), constant_values=-np.inf)
+    assert y.shape == x.shape
+    for h, v in np.ndindex(*y.shape[2:]):
+        window = padded[:, :, h : h + kernel[0], v : v + kernel[1]]
+        np.testing.assert_array_equal(y[:, :, h, v], window.max(axis=(2, 3)))
+    even = not all(size % 2 for size in kernel)
+    assert [layer.type for layer in parsed.message.layer] == ["Input", "Pooling", *["Crop"] * even]
+
+
+def test_a_pad_type_of_0_says_nothing():
+    (_, layer) = parse_net(
+        INPUT + 'layer { name: "y" bottom: "x" top: "y" type: "Pooling" pooling_param { kernel_size: 2 pad_type: 0 } }'
+    ).message.layer
+    assert not layer.pooling_param.HasField("pad_type")
+
+
 def test_averages_without_padding_relu6_and_squeeze():
     x, y, _, parsed = _run(
         'layer { name: "r" type: "ReLU" bottom: "x" top: "r" relu_param { relu6: true } }\n'
@@ -85,6 +107,10 @@ def test_averages_of_what_is_inside_the_padding():
     [
         ('"Pooling" pooling_param { kernel_size: 3 stride: 2 pad_t: 1 pad_b: 0 ceil_mode: false }', "pads 1 above"),
         ('"Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_r: 1 pad_b: 1 ceil_mode: false }', "pads 0"),
+        ('"Pooling" pooling_param { kernel_size: 2 stride: 2 pad_type: 1 }', "has pad_type 1"),
+        ('"Pooling" pooling_param { kernel_size: 2 pad_type: 1 pool: AVE }', "has pad_type 1"),
+        ('"Pooling" pooling_param { kernel_size: 2 pad_type: 1 pad: 1 }', "has pad_type 1"),
+        ('"Pooling" pooling_param { kernel_size: 2 pad_type: 2 }', "has pad_type 2"),
         ('"Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 1 pad_l: 1 }', "single sides and pad"),
         ('"Convolution" convolution_param { num_output: 1 kernel_size: 3 pad_l: -1 }', "a padding of -1"),
         ('"Deconvolution" convolution_param { num_output: 1 kernel_size: 3 pad_l: 1 }', "a Convolution alone has"),

@@ -36,6 +36,7 @@ WITHOUT_EFFECT = {
     if (message, field) != ("window_data_param", "scale")  # Caffe's layer reads it here, so it counts
 } | {
     ("relu_param", "relu6"): "reading makes the layer a ReLU6 (tests/formats/test_paddings.py)",
+    ("pooling_param", "pad_type"): "reading turns it into pad_h and pad_w (tests/formats/test_paddings.py)",
     ("reshape_param", "pixelshuffler"): "reading makes it four layers (tests/formats/test_spread_layers.py)",
     ("transpose_param", "dim"): "reading makes it a Permute (tests/formats/test_spread_layers.py)",
     ("image_gt_data_param", "mean_file"): "the fork reads it nowhere; transform_param.mean_value is the working one",

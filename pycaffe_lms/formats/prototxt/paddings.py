@@ -17,7 +17,8 @@ _CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
 
 def spread_paddings(net: NetParameter) -> Upgraded:
     """Turn pad_l, pad_r, pad_t and pad_b into pad_h and pad_w, a Pad layer or ceil_mode; AVE_EXC_PAD without padding,
-    which is the same, into AVE; and relu6 into ReLU6.
+    which is the same, into AVE; relu6 into ReLU6; and pad_type 1 of a maximum with stride 1, whose top has the bottom's
+    size, into pad_h and pad_w, with a Crop behind it where a kernel's side is even.
 
     Raises: UpgradeError for paddings that no layer has.
     """
@@ -39,6 +40,7 @@ def _concerned(layer: LayerParameter) -> bool:
     return (
         any(p.HasField(side) for p in sided for side in _SIDES)
         or layer.pooling_param.pool == PoolingParameter.AVE_EXC_PAD
+        or layer.pooling_param.HasField("pad_type")
         or layer.relu_param.HasField("relu6")
     )
 
@@ -54,7 +56,10 @@ def _rewritten(layer: LayerParameter, k: int) -> list[LayerParameter]:
         else:
             layer.relu_param.ClearField("relu6")
     pooling = layer.pooling_param if layer.HasField("pooling_param") else None
+    if pooling is not None and pooling.HasField("pad_type") and pooling.pad_type:
+        return _same(layer, pooling, k)
     if pooling is not None:
+        pooling.ClearField("pad_type")
         _pooling(layer, pooling, k)
     if not layer.HasField("convolution_param"):
         return [layer]
@@ -71,6 +76,31 @@ def _rewritten(layer: LayerParameter, k: int) -> list[LayerParameter]:
     before.exclude.extend(layer.exclude)
     layer.bottom[:] = before.top
     return [before, layer]
+
+
+def _same(layer: LayerParameter, p: Any, k: int) -> list[LayerParameter]:
+    """Return a maximum with stride 1 over a bottom that is padded by kernel - 1, the larger half below and right."""
+    kernel = p.kernel_h or p.kernel_size, p.kernel_w or p.kernel_size
+    given = any(p.HasField(field) for field in (*_SIDES, "pad", "pad_h", "pad_w"))
+    strides = (p.stride_h or p.stride, p.stride_w or p.stride)
+    if p.pad_type != 1 or p.pool != PoolingParameter.MAX or strides != (1, 1) or given or 0 in kernel:
+        raise _wrong(layer, k, f"has pad_type {p.pad_type}", "give a maximum with stride 1 pad_type 1, or use pad")
+    if len(layer.bottom) != 1 or len(layer.top) != 1:
+        raise _wrong(layer, k, "has pad_type 1, and not one bottom and one top", "leave out the mask")
+    p.ClearField("pad_type")
+    p.pad_h, p.pad_w = kernel[0] // 2, kernel[1] // 2
+    even = [1 - size % 2 for size in kernel]
+    if not any(even):
+        return [layer]
+    # An even kernel, padded on both sides by its half, begins one step too early.
+    cut = LayerParameter(name=f"{layer.name}/cut", type="Crop", bottom=[f"{layer.name}/wide", *layer.bottom])
+    cut.top.extend(layer.top)
+    cut.crop_param.axis = 2
+    cut.crop_param.offset.extend(even)
+    cut.include.extend(layer.include)
+    cut.exclude.extend(layer.exclude)
+    layer.top[:] = [f"{layer.name}/wide"]
+    return [layer, cut]
 
 
 def _pooling(layer: LayerParameter, p: Any, k: int) -> None:
