@@ -95,8 +95,8 @@ class CTCGreedyDecoderLayer(Layer):
         marks = io.bottom[1] if len(io.bottom) > 1 and not self.lines else None
         io.ops.best_path(best, highest, marks, found, score, *way)
         if self.lines:
-            arrays = found, io.bottom[1], io.scratch["given"], io.scratch["line"], io.scratch["distance"], io.top[0]
-            io.ops.line_accuracy(*arrays, self.label_rows, self.blank)
+            work = io.scratch["given"], io.scratch["line"], io.scratch["distance"]
+            io.ops.line_accuracy(found, io.bottom[1], *work, io.top[0], self.label_rows, self.blank)
             return
         io.ops.write_labels(found, io.top[0], self.top_rows)
         if self.accuracy:
