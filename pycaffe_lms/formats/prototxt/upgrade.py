@@ -16,8 +16,7 @@ from ...errors import SolverError
 from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
 from .crops import AUTOMATIC, place_crops
 from .dense_block import spread_dense_blocks
-from .paddings import spread_paddings
-from .synopsys import spread_layers
+from .synopsys import spread_layers, spread_paddings
 from .upgrade_v0 import upgrade_v0
 from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
