@@ -249,6 +249,10 @@ def test_what_changes_results_is_an_error_at_its_place(text, line, rest):
     ("text", "message"),
     [
         (
+            "stepearly: 1",
+            'line 1: SolverParameter has no field "stepearly".*which no Caffe ever had(.|\\n)*"plateau" or "multistep"',
+        ),
+        (
             "larc_turbo: true",
             'line 1: SolverParameter has no field "larc_turbo": it belongs to NVIDIA Caffe .not supported: a rate',
         ),

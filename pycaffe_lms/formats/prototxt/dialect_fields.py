@@ -143,6 +143,11 @@ _LAYER_REFUSED = {
 
 REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "SolverParameter": {
+        "stepearly": RefusedField(
+            "an example of BVLC's",
+            "a rate by test scores, which no Caffe ever had: the example was deleted",
+            'use lr_policy: "plateau" or "multistep"',
+        ),
         "larc_turbo": _nvidia("a rate that follows how gradient and history agree", "delete it", "false"),
         "test_and_snapshot_last_epochs": _nvidia("more tests near the end", "use test_interval", "0"),
         "disabled_update": _intel("training without updates", "use base_lr: 0", "false"),
