@@ -2392,6 +2392,8 @@ class LayerTypes:
         step_h: Float = ...,
         step_w: Float = ...,
         offset: Float = 0.5,
+        tf: bool = False,
+        yx_order: bool = False,
         name: str = ...,
         loss_weight: Floats = ...,
         param: Fields | pb.ParamSpec | Sequence[Fields | pb.ParamSpec] = ...,

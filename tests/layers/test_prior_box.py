@@ -50,6 +50,18 @@ def test_ssds_boxes(dtype, tolerance):
     np.testing.assert_allclose(made[0, 1].reshape(-1, 4), [[0.1, 0.1, 0.2, 0.2]] * 48, rtol=1e-6)
 
 
+def test_tensorflows_boxes():
+    """Synopsys: the large square last; 0.05 less of the picture on each side of the square of 60 pixels; y before x."""
+    text, root = "min_size: 60 min_size: 20 max_size: 80 max_size: 80 aspect_ratio: 4 flip: false", math.sqrt(1600)
+    sides = [(60, 60), (120, 30), (math.sqrt(4800),) * 2, (20, 20), (40, 10), (root, root)]
+    plain = np.array(loops(sides, SHAPES, (15, 10))).reshape(12, 6, 4)
+    plain[:, 0] += [0.05, 0.05, -0.05, -0.05]
+    np.testing.assert_allclose(priors(f"{text} tf: true")[0, 0], plain.ravel(), rtol=1e-12, atol=1e-12)
+    turned = plain[..., [1, 0, 3, 2]].clip(0, 1).ravel()
+    made = priors(f"{text} tf: true yx_order: true clip: true")
+    np.testing.assert_allclose(made[0, 0], turned, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "text, sides, steps, offset, picture",
     [

@@ -9,6 +9,8 @@ from ...proto import caffe_pb2
 from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, exactly
 from ..registry import register_layer
 
+_SHRUNK, _MARGIN = 60, 0.05  # with tf: the side of the square that is smaller, in pixels; by how much of the picture
+
 
 @register_layer("PriorBox")
 class PriorBoxLayer(Layer):
@@ -18,12 +20,15 @@ class PriorBoxLayer(Layer):
     min_size: a square of side min_size; with max_size, a square of side sqrt(min_size * max_size); then for every
     aspect ratio r other than 1 (with flip also 1 / r) a box min_size * sqrt(r) wide and min_size / sqrt(r) high. Sizes
     are first truncated to whole pixels, as in the fork (SSD512 writes 35.84 and was trained with 35).
+    Synopsys: with tf the square of max_size comes last, and a square of 60 pixels is smaller by 0.05 of the picture on
+    every side; with yx_order a box is ymin, xmin, ymax, xmax.
     Bottom 0: the feature map, (N, C, H, W). Bottom 1: the picture, 4 axes. Only their sizes are read; both gradients
     are 0.
     Top 0: (1, 2, H * W * boxes * 4): xmin, ymin, xmax, ymax of every box (within 0..1 with clip), then their variances.
     Raises: LayerParamError for sizes, ratios, variances or steps that are missing, contradict each other or are not
     above 0; ShapeError for bottoms without 4 axes or without pixels.
-    Source: weiliu89/caffe (SSD), src/caffe/layers/prior_box_layer.cpp.
+    Source: weiliu89/caffe (SSD) and foss-for-synopsys-dwc-arc-processors/synopsys-caffe,
+    src/caffe/layers/prior_box_layer.cpp.
     """
 
     declares = Declaration(bottoms=exactly(2), runs_on=Runs.NOWHERE, backward_reads=Reads.NONE)
@@ -63,16 +68,17 @@ class PriorBoxLayer(Layer):
 
     def _sides(self, box: caffe_pb2.PriorBoxParameter) -> HostArray:
         """Return the width and height, in pixels, of each box of one position: shape (boxes, 2)."""
-        ratios = [1.0]
+        ratios, self.shrunk = [1.0], list[int]()  # shrunk: the numbers of the smaller squares
         for ratio in box.aspect_ratio:
             if all(abs(ratio - known) >= 1e-6 for known in ratios):
                 ratios += [ratio, 1 / ratio] if box.flip else [ratio]
         sides = []
         for i, size in enumerate(map(int, box.min_size)):
-            sides.append((size, size))
-            if box.max_size:
-                sides.append((np.sqrt(size * int(box.max_size[i])),) * 2)
-            sides += [(size * np.sqrt(r), size / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
+            others = [(size * np.sqrt(r), size / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
+            large = [(np.sqrt(size * int(box.max_size[i])),) * 2] if box.max_size else []
+            if box.tf and size == _SHRUNK:
+                self.shrunk.append(len(sides))
+            sides += [(size, size), *(others + large if box.tf else large + others)]
         return np.array(sides, np.float64)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
@@ -94,6 +100,10 @@ class PriorBoxLayer(Layer):
         boxes, variances = array[0].reshape(2, len(centres), len(self.sides), 4)
         boxes[..., :2] = (centres[:, None] - self.sides / 2) / picture
         boxes[..., 2:] = (centres[:, None] + self.sides / 2) / picture
+        boxes[:, self.shrunk, :2] += _MARGIN
+        boxes[:, self.shrunk, 2:] -= _MARGIN
+        if box.yx_order:
+            boxes[...] = boxes[..., [1, 0, 3, 2]]
         if box.clip:
             np.clip(boxes, 0, 1, out=boxes)
         variances[...] = list(box.variance) or 0.1
