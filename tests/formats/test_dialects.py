@@ -213,6 +213,24 @@ WRONG = [
         '  fix: write a layer of type "ReLU" after it',
     ),
     (
+        HEAD + "mvn_param { add_eps_before_sqrt: false\n add_eps_before_sqrt: true } }",
+        6,
+        'MVNParameter has no field "add_eps_before_sqrt": it belongs to Synopsys Caffe (not supported: '
+        "eps inside of the root)\n  fix: delete it",
+    ),
+    (
+        HEAD + "norm_param { add_eps_before_sqrt: true\n add_eps_before_sqrt: false } }",
+        6,
+        'NormalizeParameter has no field "add_eps_before_sqrt": it belongs to Synopsys Caffe (not supported: '
+        "eps outside of the root)\n  fix: delete it",
+    ),
+    (
+        HEAD + "detection_output_param { tflite_detection: false ratio_permute: false\n ratio_permute: true } }",
+        6,
+        'DetectionOutputParameter has no field "ratio_permute": it belongs to Synopsys Caffe (not supported: '
+        "maps of that order)\n  fix: write no_permute, or flatten the maps as SSD does",
+    ),
+    (
         HEAD + "transform_param { pad: 0\n flow: true } }",
         6,
         'TransformationParameter has no field "flow": it belongs to Intel Caffe '

@@ -34,7 +34,7 @@ class RefusedField(NamedTuple):
     neutral: str | None = None
 
 
-_nvidia, _intel = (partial(RefusedField, fork) for fork in (NVIDIA, INTEL))
+_nvidia, _intel, _synopsys = (partial(RefusedField, fork) for fork in (NVIDIA, INTEL, "Synopsys Caffe"))
 
 # Values of `engine` beyond BVLC's; Intel's strings may continue after these words ("MKL2017:MLSL,CAFFE").
 FORK_ENGINES = ("MKL2017", "MKLDNN", "MKL", "CAFFE_INTEL", "DNNL")
@@ -171,6 +171,12 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         "fusion_type": _intel("a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"),
     },
     "InnerProductParameter": _WITH_RELU,
+    "MVNParameter": {"add_eps_before_sqrt": _synopsys("eps inside of the root", "delete it", "false")},
+    "NormalizeParameter": {"add_eps_before_sqrt": _synopsys("eps outside of the root", "delete it", "true")},
+    "DetectionOutputParameter": {
+        "ratio_permute": _synopsys("maps of that order", "write no_permute, or flatten the maps as SSD does", "false"),
+        "tflite_detection": _synopsys("TensorFlow Lite's rows", "delete it", "false"),
+    },
     "ReLUParameter": {"fuse": _intel("a ReLU inside a layer before it", "delete it", "false")},
     "ConcatParameter": {
         "per_fla_fuse": _intel("Permute and Flatten inside Concat", "write these layers before it", "false")
