@@ -72,7 +72,7 @@ class PriorBoxLayer(Layer):
         for ratio in box.aspect_ratio:
             if all(abs(ratio - known) >= 1e-6 for known in ratios):
                 ratios += [ratio, 1 / ratio] if box.flip else [ratio]
-        sides = []
+        sides = list[tuple[float, float]]()
         for i, size in enumerate(map(int, box.min_size)):
             others = [(size * np.sqrt(r), size / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
             large = [(np.sqrt(size * int(box.max_size[i])),) * 2] if box.max_size else []
