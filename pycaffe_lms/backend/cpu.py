@@ -62,6 +62,9 @@ class CpuDevice:
 
     def synchronize(self) -> None: ...
 
+    def idle(self) -> bool:
+        return True
+
     def trim(self) -> None: ...
 
     capacity = in_use = set_budget = take = give = let_go = reclaim = pages = spoil = place = array = zero = _absent

@@ -193,6 +193,10 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Block the calling thread until all queued work has run."""
 
+    def idle(self) -> bool:
+        """Return whether no queued work is left that runs by itself. May be called from any thread, and waits for
+        nothing."""
+
     def settings(self) -> object:
         """Return what operations depend on beside their arguments, to compare with `==`."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -32,6 +33,7 @@ from ..parallel.host import HostCommunicator
 from ..parallel.launch import SIGNALS, Rank, run_ranks
 from ..parallel.meeting import Meeting
 from ..parallel.nccl import NCCL
+from ..parallel.pulse import FIX, HANG_S, SHORTEST_S, SLOTS, Heart, Listener, Slots, end_if_silent
 from ..solvers import Solver
 from ..solvers.base import STOP
 
@@ -40,6 +42,8 @@ SNAPSHOT_AND_STOP = "snapshot_and_stop"  # an effect of a signal
 _ONE_PROCESS = ("test", "time", "benchmark")
 Compare = Callable[[Mapping[str, str]], None]
 """Compares facts, name -> value, with the other ranks; raises Disagreement."""
+_LATE_S = 2.0  # by which other ranks than 0 say that they hang, because all may wait for the same file system
+_slots: Slots | None = None  # shared with the process that forked this one, see `as_rank`
 _PR_SET_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 
 
@@ -52,6 +56,18 @@ def add_timeout(p: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="with several GPUs or ranks: how long a rank waits for another before the run ends with an error that "
         "names it; it must be longer than a snapshot, or a test that cannot be divided, which rank 0 makes alone",
+    )
+
+
+def add_hang_timeout(p: argparse.ArgumentParser) -> None:
+    """Declare -hang_timeout, of ranks."""
+    p.add_argument(
+        "--hang_timeout",
+        type=_seconds_or_none,
+        default=HANG_S,
+        metavar="SECONDS",
+        help="with several GPUs or ranks: a rank ends the run where its process has not run at all for so long, or "
+        "makes no progress in an iteration, which may also take 20 times as long as the longest so far; 0: never",
     )
 
 
@@ -70,6 +86,14 @@ def _seconds(text: str) -> float:
         if 0 < (seconds := float(text)) < threading.TIMEOUT_MAX:
             return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds, larger than 0")
+
+
+def _seconds_or_none(text: str) -> float:
+    if text.strip() == "0":
+        return 0.0
+    if (seconds := _seconds(text)) < SHORTEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than {SHORTEST_S:g} seconds")
+    return seconds
 
 
 def launch(work: Callable[[argparse.Namespace, Rank], int], args: argparse.Namespace, numbers: Sequence[int]) -> int:
@@ -96,7 +120,7 @@ def of_mpi() -> Rank | None:
     for name in dict.fromkeys(world.hosts):
         there = [f"{r} (process {world.processes[r]})" for r in range(world.count) if world.hosts[r] == name]
         _log.info("Rank%s on %s: %s.", "s" if len(there) > 1 else "", name, ", ".join(there))
-    return Rank(world.index, world.count, world)
+    return Rank(world.index, world.count, world, slots=_slots, end=_end_at_once)
 
 
 @contextmanager
@@ -133,6 +157,7 @@ def joined(solver: Solver, rank: Rank | None, args: argparse.Namespace) -> Itera
         return
     compare: Compare = _nothing
     device, timeout, capture = solver.net.device, args.timeout, args.graph == "sums"
+    heart = _heart(solver, rank, args.hang_timeout)
     if isinstance(rank.place, mpi.MpiRanks):
         between_hosts = mpi.MpiCommunicator(rank.place, get_device("cpu"), timeout=timeout)
         compare = partial(agree, between_hosts.gather)
@@ -145,11 +170,52 @@ def joined(solver: Solver, rank: Rank | None, args: argparse.Namespace) -> Itera
     try:
         parallel.bcast()
         parallel.join(layer_wise=solver.param.layer_wise_reduce)
-        yield compare
-    except BaseException:
+        with _watched(solver, heart):
+            yield compare
+    except BaseException as error:
+        if heart is not None:
+            heart.ending(str(error))
         parallel.abort()
         raise
     parallel.close()
+    if heart is not None:
+        heart.stop()
+
+
+def _heart(solver: Solver, rank: Rank, limit: float) -> Heart | None:
+    """Return what ends this rank where it hangs, beating already; None for a limit of 0. All ranks call it."""
+    if not limit or rank.slots is None or rank.end is None:
+        return None
+    name, neighbours = "it", None
+    if isinstance(rank.place, mpi.MpiRanks):
+        name, neighbours = (
+            f"rank {rank.index} of {rank.count} on {rank.place.hosts[rank.index]}",
+            rank.place.neighbours(),
+        )
+    late = _LATE_S if rank.index else 0.0
+    heart = Heart(rank.slots, name, limit, idle=solver.net.device.idle, end=rank.end, late=late, neighbours=neighbours)
+    heart.start()
+    return heart
+
+
+@contextmanager
+def _watched(solver: Solver, heart: Heart | None) -> Iterator[None]:
+    """Within: the heart watches the solver's iterations."""
+    if heart is None:
+        yield
+        return
+    before = solver.around_iteration
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        with heart.iteration(solver.iter), before():
+            yield
+
+    solver.around_iteration = around
+    try:
+        yield
+    finally:
+        solver.around_iteration = before
 
 
 def _nothing(facts: Mapping[str, str]) -> None:
@@ -188,9 +254,11 @@ def as_rank(work: Callable[[], int], told: Callable[[BaseException], tuple[str, 
     rank, _ = mpi.started() or (0, 0)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    global _slots
+    slots = _slots = memoryview(mmap.mmap(-1, 8 * SLOTS)).cast("d")  # shared with the child
     parent, child = os.getpid(), os.fork()
     if child:
-        return _watch(child, rank)
+        return _watch(child, rank, slots)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the launcher ends the parent
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -202,20 +270,30 @@ def as_rank(work: Callable[[], int], told: Callable[[BaseException], tuple[str, 
             return _end(error, *told(error))
 
 
-def _watch(child: int, rank: int) -> int:
-    """Wait for the process of a rank, send signals on to it, and print by which it was ended; return its exit code.
+def _watch(child: int, rank: int, slots: Slots) -> int:
+    """Wait for the process of a rank, send signals on to it, end it where it does not run, and print by which signal
+    it was ended; return its exit code.
 
     Where a signal ended it this process ends by it too: of a mere exit code Hydra does not tell other hosts."""
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: os.kill(child, number))
+    listener, told = Listener(slots, child), threading.Event()
+    here = f"error: rank {rank} on {socket.gethostname()}"
+
+    def tell(wrong: str) -> None:
+        told.set()
+        _print(f"{here}: {wrong}\n  fix: {FIX}")
+
+    threading.Thread(target=end_if_silent, args=(listener, child, tell), name="caffe-listener", daemon=True).start()
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
-    _print(
-        f"error: rank {rank} on {socket.gethostname()}: its process {child} was ended by {signal.Signals(-code).name}\n"
-        "  fix: if nobody did that, dmesg says whether the host's memory was full; begin again with -resume latest"
-    )
+    if not told.is_set() and not listener.spoke:
+        _print(
+            f"{here}: its process {child} was ended by {signal.Signals(-code).name}\n"
+            "  fix: if nobody did that, dmesg says whether the host's memory was full; begin again with -resume latest"
+        )
     if -code in SIGNALS:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
@@ -242,6 +320,14 @@ def _end(error: BaseException, text: str, code: int) -> int:
     _print(f"error: {here}{text.removeprefix('error: ')}")
     world.abort(code)
     return code
+
+
+def _end_at_once(error: str) -> None:
+    """Say what is wrong from another thread than the main one, which hangs, and end this process: its parent, which
+    ends by the same signal, lets the launcher end the other ranks."""
+    _print(f"error: {error}")
+    time.sleep(mpi.SAID_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _print(text: str) -> None:

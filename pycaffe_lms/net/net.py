@@ -19,6 +19,7 @@ from weakref import WeakSet, ref
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..activity import activity
 from ..backend import get_device
 from ..backend.device import Device
 from ..blob import Blob
@@ -564,7 +565,9 @@ class Net(Uncopied):
         for node in self.graph.nodes:
             if node.bottoms or node.layer.declares.is_net_input:
                 continue
+            activity.layer = node.name  # a data layer waits here for its next batch
             shapes = [tuple(s) for s in node.layer.infer_shapes([])]
+            activity.layer = ""
             changed |= shapes != [self.graph.values[t].shape for t in node.tops]
         if changed:
             self.reshape()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..activity import activity
 from ..arrays import AnyArray
 
 TIMEOUT_S = 3600.0  # longest wait for another rank: the root also writes snapshots, and may test alone
@@ -23,15 +24,18 @@ class Ticket(Protocol):
 
 
 class Stopwatch:
-    """Add up the seconds within, of `with` blocks that are not nested."""
+    """Add up the seconds within exchanges: `with` blocks that are not nested. The main thread may wait there."""
 
     def __init__(self) -> None:
         self.seconds = self._since = 0.0
 
     def __enter__(self) -> None:
         self._since = time.perf_counter()
+        self._doing = activity.doing("an exchange with other ranks", bounded=False)
+        self._doing.__enter__()
 
     def __exit__(self, *error: object) -> None:
+        self._doing.__exit__(None, None, None)
         self.seconds += time.perf_counter() - self._since
 
 

@@ -16,12 +16,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import CaffeError, LostRank
 from .mpi import MpiRanks
+from .pulse import FIX, SLOTS, TICK_S, Listener, Slots
 
 _GRACE_S = 5.0  # time for the rank that failed first to report it, and for the others to end by themselves
 _INTERRUPTED = 130
@@ -39,12 +41,16 @@ class Rank:
         index, count: this rank, from 0, and the number of ranks.
         place: where they meet: NCCL's uid, the path of a `meeting.Meeting`, or the ranks that MPI started.
         beats: a counter of each rank, which grows as it works; one that stands still shows which rank stopped.
+        slots: numbers of this rank by which the process that started it sees that it lives, see `pulse.py`.
+        end: ends this process, given the error; None: nobody would hear it.
     """
 
     index: int
     count: int
     place: bytes | str | MpiRanks
     beats: Any = None
+    slots: Slots | None = None
+    end: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class _Started:
 
     process: multiprocessing.process.BaseProcess
     pipe: Connection
+    listener: Listener
     report: _Report | None = None
     since: float = 0.0  # when it reported, as time.monotonic()
 
@@ -86,6 +93,8 @@ class _Started:
             self.process.join(_GRACE_S)
         if self.report is None and not self.process.is_alive():
             self.report = _Report(1, f"its process {_ending(self.process.exitcode)} without a report")
+        if self.report is None and (wrong := self.listener.look()):
+            self.report = _Report(1, f"{wrong}\n  fix: {FIX}")
 
     def end(self) -> _Report:
         """Wait for a process that was asked to end, kill it where it does not; return its report."""
@@ -121,11 +130,12 @@ def run_ranks(
         try:
             for i in range(len(names)):
                 ours, theirs = context.Pipe()
-                rank = Rank(i, len(names), place, beats)
+                slots = context.RawArray("d", SLOTS)
+                rank = Rank(i, len(names), place, beats, slots)
                 process = context.Process(target=_run, args=(work, tuple(args), rank, theirs), name=f"rank {i}")
                 process.start()
                 theirs.close()
-                started.append(_Started(process, ours))
+                started.append(_Started(process, ours, Listener(slots, process.pid or 0)))
             _watch(started)
         finally:
             reports = _end(started)
@@ -146,7 +156,7 @@ def _watch(started: Sequence[_Started]) -> None:
         if left is not None and left <= 0:
             return
         waiting = [s for s in started if s.report is None]
-        wait([x for s in waiting for x in (s.pipe, s.process.sentinel)], timeout=left)
+        wait([x for s in waiting for x in (s.pipe, s.process.sentinel)], timeout=min(left or TICK_S, TICK_S))
         for s in waiting:
             s.poll()
             if s.report is not None:
@@ -211,13 +221,23 @@ def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: C
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     try:
-        report = _Report(work(*args, rank))
+        report = _Report(work(*args, replace(rank, end=partial(_end_at_once, pipe))))
     except CaffeError as error:
         report = _Report(error.exit_code, str(error), lost=isinstance(error, LostRank))
     except KeyboardInterrupt:
         report = _Report(_INTERRUPTED, "interrupted")
     except BaseException:
         report = _Report(1, traceback.format_exc().rstrip())
+    _send(pipe, report)
+
+
+def _end_at_once(pipe: Connection, error: str) -> None:
+    """Report what is wrong from another thread than the main one, which hangs, and end this process."""
+    _send(pipe, _Report(1, error))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _send(pipe: Connection, report: _Report) -> None:
     pipe.send_bytes(json.dumps(asdict(report)).encode())
 
 

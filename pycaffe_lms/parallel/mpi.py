@@ -32,6 +32,7 @@ from ..faults import Faults
 from . import communicator
 from .communicator import TIMEOUT_S, Stopwatch
 from .host import HostTicket
+from .pulse import Neighbours
 from .roll_call import RollCall
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ _HEADER_TAG, _DATA_TAG, _NOTE_TAG = 1, 2, 3
 _NAMES = ("a sum", "a broadcast", "an exchange", "a gathering of parts", "a gathering of values")
 _SUM, _BROADCAST, _EXCHANGE, _GATHER_PARTS, _GATHER = range(5)
 _LONGEST_NAP_S = 2e-4  # between two looks at requests; MPI moves data only when it is called
-_SAID_S = 0.2  # in which the launcher passes on what was said
+SAID_S = 0.2  # in which the launcher passes on what was said
 _OTHERS_S = 0.5  # a rank that failed waits so long for a lower one, because many errors are found by all ranks
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
 ENDED_S = 10.0  # and so long until that one has ended all
@@ -166,8 +167,16 @@ class MpiRanks:
 
     def roll_call(self) -> RollCall | None:
         """Return what tells which rank is late, None where MPI refuses calls of several threads. All ranks call it."""
-        enough = self._mpi.Query_thread() >= self._mpi.THREAD_MULTIPLE
-        return RollCall(self.comm) if all(self.comm.allgather(enough)) else None
+        return RollCall(self.comm) if self._threads() else None
+
+    def neighbours(self) -> Neighbours | None:
+        """Return what tells that another host is gone; None on one host, and where MPI refuses calls of several
+        threads. All ranks call it."""
+        return Neighbours(self.comm, self.place) if len(set(self.hosts)) > 1 and self._threads() else None
+
+    def _threads(self) -> bool:
+        """Return whether all ranks may call MPI from several threads. All of them ask."""
+        return all(self.comm.allgather(self._mpi.Query_thread() >= self._mpi.THREAD_MULTIPLE))
 
     def speaks(self, error: BaseException) -> bool:
         """Return whether this rank is to say what went wrong, and to end all; False: another has done so."""
@@ -185,7 +194,7 @@ class MpiRanks:
 
     def abort(self, code: int) -> None:
         """End the processes of all ranks, with this exit code. Say why before."""
-        time.sleep(_SAID_S)
+        time.sleep(SAID_S)
         self.comm.Abort(code)
 
 

@@ -18,6 +18,7 @@ from pycaffe_lms.parallel import roll_call as roll_call_module
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.meeting import Meeting
 from pycaffe_lms.parallel.mpi import MpiCommunicator, MpiRanks
+from pycaffe_lms.parallel.pulse import Neighbours
 
 
 def operations(ranks: MpiRanks) -> dict:
@@ -107,9 +108,24 @@ def roll_call(ranks: MpiRanks) -> list:
     return [*found, list(beats), nccl._missing()]
 
 
+def neighbours(ranks: MpiRanks) -> str:
+    """Let the last rank fall silent until the one after it has noticed; then all say goodbye."""
+    beats, told = Neighbours(ranks.comm, ranks.place), Path(sys.argv[2]) / "told"
+    last, wrong, silent = ranks.index == ranks.count - 1, "", 0
+    while not told.exists():
+        if not (last and silent > 20):
+            wrong = beats.look(1.0 if last or ranks.index == 0 else 0.0, 3.0) or wrong
+        if wrong:
+            told.touch()
+        silent += 1
+        time.sleep(0.05)
+    beats.close()
+    return wrong
+
+
 if __name__ == "__main__":
     ranks = MpiRanks()
-    works = {"operations": operations, "different": different, "late": late, "roll_call": roll_call}
+    works = {w.__name__: w for w in (operations, different, late, roll_call, neighbours)}
     found = works[sys.argv[1]](ranks)
     Path(f"{sys.argv[2]}/{ranks.index}.json").write_text(json.dumps(found))
     if sys.argv[1] != "operations":

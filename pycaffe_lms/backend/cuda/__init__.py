@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ...activity import activity
 from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, MissingDependency
 from ..cpu import host_bytes
@@ -166,7 +167,8 @@ def compile_kernels(wanted: Iterable[Kernel]) -> None:
         with cupy.cuda.Device(device):
             kernel(source, name, dtype).compile()
 
-    with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1)) as threads:
+    workers = min(len(sources), os.cpu_count() or 1)
+    with activity.doing("compiling kernels", bounded=False), ThreadPoolExecutor(workers) as threads:
         for done in [threads.submit(compiled, *key, name) for key, name in sources.items()]:
             done.result()
 
@@ -381,6 +383,15 @@ class CudaDevice:
     def synchronize(self) -> None:
         with self.lock:  # not while another thread records
             self._device.synchronize()
+
+    def idle(self) -> bool:
+        if self.capturing:  # when a stream must not be asked
+            return False
+        try:
+            with self._device:
+                return all(s.done for s in (self.compute, self.copy_in, self.copy_out, self.side, self.branch))
+        except cupy.cuda.runtime.CUDARuntimeError:  # it has failed, and who waits for it will be told
+            return False
 
     # -- graphs ------------------------------------------------------------------------------------------------------
     def settings(self) -> str:

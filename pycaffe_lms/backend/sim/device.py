@@ -287,6 +287,9 @@ class SimDevice:
         self._not_in_capture("the host waits")
         self._scheduler.drain()
 
+    def idle(self) -> bool:
+        return True  # queued work runs where the host waits for it, on the host's thread
+
     # -- graphs ------------------------------------------------------------------------------------------------------
     def settings(self) -> None: ...
 

@@ -156,6 +156,7 @@ def build_parser() -> flags.Parser:
         "--lms_stats", default="", metavar="FILE.json", help="write the statistics of Large Model Support at the end"
     )
     ranks.add_timeout(p)
+    ranks.add_hang_timeout(p)
     ranks.add_rank_logs(p)
     flags.add_settings(p, Sharing)
     watch.add_watch(p)

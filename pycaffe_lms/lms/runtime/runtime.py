@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ReferenceType
 
+from ...activity import activity
 from ...backend import cuda
 from ...backend.device import Device, Span
 from ...errors import OutOfDeviceMemory, PlanError, human_bytes
@@ -225,6 +226,10 @@ class Runtime:
             PlanError: the plan in the file is wrong or belongs to another program.
             CannotRemat: as in `choose_plan`.
         """
+        with activity.doing("planning", bounded=False):
+            return self._plan(request)
+
+    def _plan(self, request: PlanRequest) -> Plan:
         plan, limit = None, self.limit()
         if self.plan_cache is not None:
             plan = self.plan_cache.find(request, limit, self._page_here())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
+from ...activity import activity
 from ...arrays import AnyArray, DType
 from ...backend.device import Device
 from ...errors import CaffeError
@@ -78,6 +79,7 @@ class Executor:
     def run(self, step: LayerStep) -> None:
         """Run one forward or backward of one layer. Errors get the layer's name, type and line."""
         node = node_of(self.graph, step)
+        activity.layer = node.name
         try:
             if self._some_wait:
                 self._refuse_waiting(node)
@@ -90,6 +92,7 @@ class Executor:
                 self._clear(node, step, on_host)
             else:
                 self._run_pass(node, step, self._pass(node, step, on_host))
+            activity.layer = ""
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise

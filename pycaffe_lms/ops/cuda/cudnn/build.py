@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ....activity import activity
 from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
@@ -253,8 +254,9 @@ def _candidates_of(wanted: Wanted) -> choice.Candidates:
 
 
 def _build(wanted: Wanted) -> CudnnGraph:
-    candidates = _candidates_of(wanted)
-    engine = _choose(wanted, candidates)
+    with activity.doing("choosing a convolution", bounded=False):
+        candidates = _candidates_of(wanted)
+        engine = _choose(wanted, candidates)
     if wanted.mode != KNOWN:
         del _candidates[replace(wanted, mode="")]
     if engine is None:
