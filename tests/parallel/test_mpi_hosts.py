@@ -54,6 +54,12 @@ class Hosts:
         for end in "ab":
             subprocess.run(["ip", "netns", "delete", self.name + end], capture_output=True)
 
+    def cut(self) -> None:
+        ip("-n", f"{self.name}a", "link", "set", f"{self.name}a", "down")
+
+    def join(self) -> None:
+        ip("-n", f"{self.name}a", "link", "set", f"{self.name}a", "up")
+
     def sent(self) -> int:
         """Bytes that went through the cable from node1 to node2."""
         statistics = ip("-n", f"{self.name}a", "-s", "link", "show", f"{self.name}a")
@@ -154,3 +160,16 @@ def test_hosts_of_which_one_has_another_version(tmp_path, hosts):
     words = [sys.executable, "newer.py", "train", "-solver", "s.prototxt", "-backend", "cpu"]
     code, said = finish(hosts.start(1, words, filled(tmp_path)))
     assert code == 2 and re.search(r"error: rank 1 on node2: pycaffe-lms is 9\.0, rank 0 on node1 has \d", said)
+
+
+def test_a_host_that_is_gone(tmp_path, hosts):
+    """The cable is cut: the ranks of each host take the other for gone, and end."""
+    ranks, pids = begin(hosts, tmp_path, "-hang_timeout", "3")
+    hosts.cut()
+    try:
+        assert gone(pids)
+    finally:
+        hosts.join()
+    code, said = finish(ranks)
+    named = rf"error: rank 1 \(process {pids[1]} on node2\) has not been heard of for \d+ s"
+    assert code != 0 and re.search(named, said), said
