@@ -199,6 +199,7 @@ class DataParallel:
     def abort(self) -> None:
         """Close the connections at once, so that the other ranks notice."""
         self._communicator.abort()
+        self._solver.net.memory.forget_plans()  # what CUDA graphs hold can be freed now
 
 
 class _LayerExchange:

@@ -5,9 +5,11 @@ tests/parallel/test_gpu.py uses the real library.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -132,6 +134,62 @@ def test_a_rank_that_stops_is_named_before_and_when_the_others_give_up():
     assert [w > low for w, low in zip(waits, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
     made._beats = [7, 7, 7]
     assert made._missing().startswith("another rank of 3 on ")
+
+
+class Graphs:
+    """Stand for NCCL's communicator that recorded graphs use: an abort waits until they are freed. No event ends."""
+
+    done = False
+
+    def __init__(self):
+        self.aborts, self.freed, self.ended = 0, threading.Event(), threading.Event()
+
+    def abort(self):
+        self.aborts += 1
+        assert self.freed.wait(30)
+        self.ended.set()
+
+
+def joined_to(comm, timeout: float = 30.0):
+    """Return a communicator, and its watch."""
+    made = communicator.NcclCommunicator.__new__(communicator.NcclCommunicator)
+    made.rank, made.size, made._beats, made._timeout, made._comm = 0, 2, None, timeout, comm
+    made._at_exit = SimpleNamespace(detach=lambda: None)
+    made._watch = communicator._Watch(comm, timeout, 30.0, lambda seconds: None, made._missing)
+    return made, made._watch
+
+
+@pytest.mark.parametrize("watch_first", [True, False])
+def test_an_abort_does_not_wait_for_graphs_that_only_its_caller_can_free(monkeypatch, watch_first):
+    """Neither that of the watch, nor that of the thread which holds them, nor both; and NCCL is asked once."""
+    monkeypatch.setattr(communicator, "_ABORT_S", 0.05)
+    comm = Graphs()
+    made, watch = joined_to(comm, timeout=0.2 if watch_first else 30.0)
+    if watch_first:
+        watch.expect(comm)
+        until = time.monotonic() + 30
+        while not watch.gave_up and time.monotonic() < until:
+            time.sleep(0.01)
+        assert watch.gave_up
+    made.abort()
+    made.abort()
+    with pytest.raises(LostRank, match="did not answer within 0.2 s" if watch_first else "it has left the others"):
+        made.check()
+    assert comm.aborts == 1 and not comm.ended.is_set()
+    comm.freed.set()
+    assert comm.ended.wait(30)
+
+
+def test_ranks_that_record_keep_nccl_from_registering_the_graphs_buffers(monkeypatch, library):
+    """Where they did, a rank that runs step by step could not take part."""
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
+    with pytest.raises(UsageError, match="NCCL_GRAPH_REGISTER=1"):
+        communicator.NcclCommunicator(Gpu(), bytes(128), 2, 5, timeout=1, capture=True)
+    monkeypatch.delenv("NCCL_GRAPH_REGISTER")
+    for capture, value in ((False, None), (True, "0")):
+        with pytest.raises(UsageError, match="rank 5 of 2"):
+            communicator.NcclCommunicator(Gpu(), bytes(128), 2, 5, timeout=1, capture=capture)
+        assert os.environ.get("NCCL_GRAPH_REGISTER") == value
 
 
 def test_what_nccl_refuses(library):

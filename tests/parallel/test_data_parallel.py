@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
@@ -535,3 +537,19 @@ def test_a_budget_that_leaves_nothing_beside_the_plan(tmp_path):
 
     assert in_threads(2, work) == expected
     assert max(peaks) <= 100 << 10
+
+
+def test_an_abort_frees_recorded_iterations():
+    """NCCL waits for that: they contain its operations."""
+
+    def work(rank, path):
+        solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest")(rank))
+        parallel = joined(solver, path)
+        solver.step(4)
+        programs = solver.net.memory.programs.bound
+        recorded = [weakref.ref(b.replay) for b in programs.values() if b.replay is not None and b.replay.ready]
+        parallel.abort()
+        gc.collect()
+        return len(recorded), sum(found() is not None for found in recorded)
+
+    assert in_threads(2, work) == [(1, 0)] * 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -27,7 +29,11 @@ from pycaffe_lms.solvers.rank_report import Row
 
 from ..cli.command import process as command
 from ..solvers.helpers import bits, solver_text
+from .mpi_ranks import finish
 from .ranks import in_threads, joined, rank_solver
+from .test_mpi_faults import LONG, gone
+from .test_mpi_train import filled
+from .test_pulse import by_gpu_flag, with_pictures
 
 GPUS = cuda.device_count() if cuda_available() else 0
 pytestmark = [
@@ -99,17 +105,43 @@ def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, options: 
     return 0
 
 
-def failing(kind: str, rank: Rank) -> int:
-    """End rank 1 after two iterations, or let it hang; rank 0 continues."""
-    solver, nccl = make(TEXT, rank, None, False, timeout=30 if kind == "silent" else 60)
+def failing(kind: str, capture: bool, rank: Rank) -> int:
+    """End rank 1 after some iterations, recorded ones if `capture`, or let it hang; rank 0 continues."""
+    solver, nccl = make(TEXT, rank, None, capture, timeout=30 if kind == "silent" else 60)
+    try:
+        nccl.bcast()
+        nccl.join(layer_wise=True)
+        solver.step(8)
+        recorded = [b.replay is not None and b.replay.ready for b in solver.net.memory.programs.bound.values()]
+        assert any(recorded) is capture
+        if rank.index == 1 and kind == "silent":
+            time.sleep(600)
+        elif rank.index == 1 and kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif rank.index == 1 and kind == "memory":
+            solver.net.device.take(1 << 50)
+        elif rank.index == 1:
+            raise SolverError("rank 1 has had enough")
+        solver.step(1000000)
+    except BaseException:
+        nccl.abort()
+        raise
+    return 0
+
+
+def mixed(folder: str, text: str, lms, rank: Rank) -> int:
+    """Train while rank 0 replays graphs, and rank 1 runs step by step, but for a few iterations in the middle."""
+    solver, nccl = make(text, rank, lms, True)
     nccl.bcast()
     nccl.join(layer_wise=True)
-    solver.step(2)
-    if rank.index == 1 and kind == "silent":
-        time.sleep(600)
-    elif rank.index == 1:
-        raise SolverError("rank 1 has had enough")
-    solver.step(1000)
+    device = solver.net.device
+    for _ in range(ITERATIONS):
+        device.can_capture = rank.index == 0 or solver.iter in (3, 4)
+        solver.step(1)
+    np.savez(f"{folder}/{rank.index}.npz", *[np.frombuffer(b, np.float32) for b in bits(solver)])
+    device.can_capture = True
+    nccl.close()
+    solver.close()
     return 0
 
 
@@ -261,17 +293,54 @@ def test_four(tmp_path, expected, lms):
         same(found[rank], found[0], but=STATISTICS)
 
 
-def test_a_rank_that_fails_ends_the_others():
+@pytest.mark.parametrize("lms", LMS)
+@pytest.mark.parametrize("text", [TEXT, SYNC], ids=["", "sync"])
+def test_a_rank_that_replays_and_one_that_does_not(tmp_path, text, lms):
+    """As while rank 0 copies values to a snapshot. The bits are those of ranks that both run step by step."""
+    wanted = train(tmp_path, 2, text)
+    assert run_ranks(mixed, (str(tmp_path), text, LMS[lms]), unique_id(), ["GPU 0", "GPU 1"]) == 0
+    for i in range(2):
+        with np.load(tmp_path / f"{i}.npz") as file:
+            same([file[name] for name in file.files], wanted[i])
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("error", "rank 1 has had enough"),
+        ("killed", "its process was ended by SIGKILL"),
+        ("memory", "GPU 1"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_others(kind, said, capture):
     start = time.monotonic()
-    with pytest.raises(RankError, match=r"rank 1 of 2 \(GPU 1\) failed: rank 1 has had enough"):
-        run_ranks(failing, ("error",), unique_id(), ("GPU 0", "GPU 1"))
+    with pytest.raises(RankError, match=rf"rank 1 of 2 \(GPU 1\) failed: (.|\n)*{said}"):
+        run_ranks(failing, (kind, capture), unique_id(), ("GPU 0", "GPU 1"))
     assert time.monotonic() - start < 120
 
 
-def test_a_rank_that_does_not_answer():
+@pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
+def test_a_rank_that_does_not_answer(capture):
     """The other one waits on its GPU, and the watch ends that."""
+    start = time.monotonic()
     with pytest.raises(RankError, match=r"rank 0 of 2 \(GPU 0\) failed: .*did not answer within 30 s"):
-        run_ranks(failing, ("silent",), unique_id(), ("GPU 0", "GPU 1"))
+        run_ranks(failing, ("silent", capture), unique_id(), ("GPU 0", "GPU 1"))
+    assert time.monotonic() - start < 180
+
+
+@pytest.mark.parametrize("graph", ["on", "sums"])
+def test_ranks_that_hang(tmp_path, graph):
+    """One whose next picture is a pipe, in iterations that are recorded with `-graph sums`; one that is stopped."""
+    words = ["-gpu", "0,1", "-graph", graph, "-hang_timeout", "5", *LONG]
+    done = command("train", "-solver", "s.prototxt", *words, cwd=with_pictures(tmp_path, 400))
+    assert done.code == 1 and done.stderr.count("error:") == 1
+    assert re.search(r'rank \d of 2 \(GPU \d\) failed: it makes no progress: .* layer "in"', done.stderr), done.stderr
+    (tmp_path / "stopped").mkdir()
+    ranks, pids, _ = by_gpu_flag(filled(tmp_path / "stopped"), *words, until="Iteration 20 ")
+    os.kill(pids[1], signal.SIGSTOP)
+    code, said = finish(ranks)
+    assert code == 1 and f"its process {pids[1]} has not run for" in said and gone(pids), said
 
 
 def test_the_command_line(tmp_path):

@@ -219,7 +219,7 @@ def with_pictures(folder, count: int = 40):
 
 def by_gpu_flag(folder, *words: str, until: str = "Iteration 2 "):
     """Start two ranks by -gpu; return them with their process numbers, and what was said until a text came."""
-    command = [*TRAIN, "-solver", "s.prototxt", "-backend", "sim", "-gpu", "0,1", *words]
+    command = [*TRAIN, "-solver", "s.prototxt", *words]
     ranks = subprocess.Popen(
         command,
         cwd=folder,
@@ -250,12 +250,13 @@ def start(request):
         return ranks, pids, rf"error: rank {{rank}}(?: of 4)? on {HOST}:? "
 
     def by_flag(folder, *words, **more):
-        ranks, pids, _ = by_gpu_flag(folder, *words, **more)
+        ranks, pids, _ = by_gpu_flag(folder, *SIM, *words, **more)
         return ranks, pids, r"error: rank {rank} of 2 \(sim {rank}\) failed: "
 
     return by_flag if request.param == "-gpu 0,1" else by_mpi
 
 
+SIM = ["-backend", "sim", "-gpu", "0,1"]
 SOON = ["-hang_timeout", "3"]
 
 
@@ -312,7 +313,7 @@ def test_who_is_slow_is_left_alone(tmp_path, start):
 
 
 def test_a_job_that_is_suspended_as_a_whole_goes_on(tmp_path):
-    ranks, pids, _ = by_gpu_flag(filled(tmp_path), *LONG, *SOON)
+    ranks, pids, _ = by_gpu_flag(filled(tmp_path), *SIM, *LONG, *SOON)
     for pid in (ranks.pid, *pids):
         os.kill(pid, signal.SIGSTOP)
     time.sleep(8)

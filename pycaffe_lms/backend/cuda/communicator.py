@@ -3,11 +3,19 @@
 A GPU waits for the other ranks without a limit, so a rank that is lost would block the others for ever. Every iteration
 ends with `maximum`: a thread measures how long that takes, logs a warning after a while, and aborts the communicator
 at the timeout. NCCL does not know which rank is missing. Ranks that share their counts of calls do: the lowest count.
+
+An abort ends kernels that wait, those of recorded graphs too. But NCCL then waits until all graphs that contain its
+operations are freed. So a thread calls it, and whoever aborts frees the graphs: `parallel/data_parallel.py`.
+
+NCCL wants all ranks to capture an operation, or none. Here each rank decides alone when it replays: while rank 0 copies
+a value to a snapshot it runs step by step. That is safe as long as captured operations use the same buffers of NCCL as
+others, so `recorded_alike` keeps it from registering those of the graph.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -27,11 +35,24 @@ _log = logging.getLogger(__name__)
 UID_BYTES = 128
 _SLOTS = 8  # numbers in flight at once
 _PATIENCE_S = 5.0  # at the program's end
+_ABORT_S = 1.0  # NCCL ends at once where there are no graphs
+_REGISTER = "NCCL_GRAPH_REGISTER"
 
 
 def unique_id() -> bytes:
     """Return a new group's name, 128 bytes. Raises MissingDependency without NCCL."""
     return bytes(number & 0xFF for number in nccl().get_unique_id())
+
+
+def recorded_alike() -> None:
+    """Let ranks that capture an operation and ranks that do not take part in it together.
+
+    Raises UsageError where the environment asks for the opposite."""
+    if os.environ.setdefault(_REGISTER, "0") != "0":
+        raise UsageError(
+            f"{_REGISTER}={os.environ[_REGISTER]}: then all ranks would have to replay a graph at the same time",
+            fix=f"unset {_REGISTER}, or use -graph off",
+        )
 
 
 class Beats(Protocol):
@@ -80,6 +101,8 @@ class NcclCommunicator:
         place: Callable[[int], str] | None = None,
     ):
         self._nccl = nccl()
+        if capture:
+            recorded_alike()
         if device.name != "cuda":
             raise UsageError(
                 f"NCCL needs a GPU, the solver is on the {device.describe()}",
@@ -282,6 +305,8 @@ class NcclCommunicator:
                 fix="see whether it is stopped, swapped out or waits for a file system, and resume from the last "
                 "snapshot; -timeout says how long ranks wait (longer than a test or a snapshot of rank 0 takes)",
             )
+        if self._watch.aborting:
+            raise LostRank(f"rank {self.rank} of {self.size}: it has left the others", fix="begin again")
         try:
             self._comm.check_async_error()
         except self._nccl.NcclError as error:
@@ -298,10 +323,11 @@ class NcclCommunicator:
         self._comm.destroy()
 
     def abort(self) -> None:
-        """Leave the group at once."""
+        """Leave the group: kernels that wait for other ranks end at once. NCCL's memory is freed once no recorded graph
+        contains its operations any more."""
         self._watch.stop()
         self._at_exit.detach()
-        self._comm.abort()
+        self._watch.abort()
 
 
 class _NcclTicket:
@@ -332,6 +358,8 @@ class _Watch:
         self._stopped = threading.Event()
         self.gave_up = False
         self.missing = ""  # the ranks that had not come when it gave up
+        self._aborting: threading.Thread | None = None
+        self._lock = threading.Lock()
         threading.Thread(target=self._run, name="caffe-nccl-watch", daemon=True).start()
 
     def expect(self, event: Event) -> None:
@@ -339,6 +367,18 @@ class _Watch:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def abort(self) -> None:
+        """Abort the communicator, once, in a thread; wait until that is done, or until graphs must be freed first."""
+        with self._lock:
+            if self._aborting is None:
+                self._aborting = _abort(self._comm)
+        self._aborting.join(_ABORT_S)
+
+    @property
+    def aborting(self) -> bool:
+        """Return whether `abort` was called."""
+        return self._aborting is not None
 
     def _run(self) -> None:
         warn = self._warn
@@ -350,7 +390,7 @@ class _Watch:
             if waited > self._timeout:
                 self.missing = self._missing()
                 self.gave_up = True
-                self._comm.abort()
+                self.abort()
                 return
             if waited > warn:
                 warn *= 2
@@ -375,4 +415,11 @@ def _part(comm: Any, device: Device) -> None:
         done = device.record(device.compute)
     while not done.done and time.monotonic() < until:
         time.sleep(0.01)
-    comm.abort()
+    _abort(comm).join(_ABORT_S)  # a traceback may keep a graph
+
+
+def _abort(comm: Any) -> threading.Thread:
+    """Abort a communicator in a thread, which waits until no graph needs it; return the thread."""
+    thread = threading.Thread(target=comm.abort, name="caffe-nccl-abort", daemon=True)
+    thread.start()
+    return thread
