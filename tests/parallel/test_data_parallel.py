@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import weakref
 from functools import partial
@@ -539,17 +538,17 @@ def test_a_budget_that_leaves_nothing_beside_the_plan(tmp_path):
     assert max(peaks) <= 100 << 10
 
 
-def test_an_abort_frees_recorded_iterations():
-    """NCCL waits for that: they contain its operations."""
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1, ahead=1)], ids=["", "lms"])
+def test_an_abort_frees_recorded_iterations(lms):
+    """At once, before garbage is collected. NCCL waits for that: they contain its operations."""
 
     def work(rank, path):
-        solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest")(rank))
+        solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest", lms)(rank))
         parallel = joined(solver, path)
         solver.step(4)
         programs = solver.net.memory.programs.bound
         recorded = [weakref.ref(b.replay) for b in programs.values() if b.replay is not None and b.replay.ready]
         parallel.abort()
-        gc.collect()
         return len(recorded), sum(found() is not None for found in recorded)
 
     assert in_threads(2, work) == [(1, 0)] * 2
