@@ -58,7 +58,7 @@ def agree(gather: Gather, facts: Mapping[str, str]) -> None:
 
 
 def _hash(value: str) -> str:
-    return f"of hash {hashlib.blake2b(value.encode(), digest_size=8).hexdigest()}"
+    return f"hash {hashlib.blake2b(value.encode(), digest_size=8).hexdigest()}"
 
 
 def _shown(value: str, other: str) -> tuple[str, str]:
@@ -115,5 +115,5 @@ def of_files(paths: Iterable[str]) -> dict[str, str]:
             digest = hashlib.blake2b(digest_size=8)
             while block := file.read(1 << 20):
                 digest.update(block)
-        found[path] = f"of hash {digest.hexdigest()}"
+        found[f"the hash of {path}"] = digest.hexdigest()
     return found

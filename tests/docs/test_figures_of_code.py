@@ -16,7 +16,7 @@ from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.rules import AUTO, SEARCH
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.program import reduction
-from pycaffe_lms.parallel import communicator
+from pycaffe_lms.parallel import communicator, pulse
 from pycaffe_lms.solvers.rules import RULES
 
 from .pages import ROOT
@@ -41,7 +41,12 @@ FACTS = {
     "docs/bits.md": [f"256 images. It has {4096 * 1024 * 4 // MIB} MiB", "it is read and written 256 times"],
     "docs/differences.md": [f"here they name it after {WAIT:.0f} seconds"],
     "docs/how_lms_works.md": [f"256 images of 16 channels and 64 x 64 pixels: {256 * 16 * 64 * 64 * 4 // MIB} MiB"],
-    "docs/many_hosts.md": [f"is named in the log after {WAIT:.0f} seconds"],
+    "docs/many_hosts.md": [
+        f"after {WAIT:.0f} seconds, and all ranks end after",
+        f"`-hang_timeout` seconds (default {pulse.HANG_S:.0f}; 0: never)",
+        f"take {pulse.PATIENCE} times as long as the longest one so far",
+        f"has not run for {pulse.HANG_S:.0f} s",
+    ],
     "docs/performance.md": [
         f"about {H200.link_in / 1e9:.0f} GB/s each way with PCIe 5",
         f"with PCIe 5, {MACHINES['a100'].link_in / 1e9:.0f} GB/s with PCIe 4",

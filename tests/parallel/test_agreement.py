@@ -77,4 +77,5 @@ def test_facts_of_a_solver_and_of_files(tmp_path):
     same.write_bytes(b"1" * 3_000_000)
     other.write_bytes(b"1" * 2_999_999 + b"2")
     found = of_files(map(str, (first, same, other)))
-    assert found[str(first)] == found[str(same)] != found[str(other)]
+    hashes = [found[f"the hash of {path}"] for path in (first, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
