@@ -33,11 +33,13 @@ class Activity:
     Attributes:
         now: the innermost of what it does.
         layer: name of the layer that runs; "": none.
+        passes: number of passes of layers so far, which are progress too.
     """
 
     def __init__(self) -> None:
         self.now = Doing("the start", time.monotonic(), False)
         self.layer = ""
+        self.passes = 0
 
     @contextmanager
     def doing(self, what: str, *, bounded: bool) -> Iterator[None]:

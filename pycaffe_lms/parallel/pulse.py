@@ -130,7 +130,7 @@ class Heart:
         return max(self._limit, PATIENCE * self._longest)
 
     def _run(self) -> None:
-        clock, seen, still, failed = _Awake(), activity.now, 0.0, 0.0
+        clock, seen, still, failed = _Awake(), (activity.now, activity.passes), 0.0, 0.0
         while not self._stopped.wait(TICK_S):
             self._slots[_BEATS] += 1
             seconds = clock.tick()
@@ -139,19 +139,19 @@ class Heart:
             failed = failed + seconds if self._error else 0.0
             if failed > self._limit:
                 self._speak(f"{self._name} cannot end by itself after an error: {self._error}")
-            now = activity.now
-            still = still + seconds if now is seen and now.bounded else 0.0
+            now = (activity.now, activity.passes)
+            still = still + seconds if now == seen and now[0].bounded else 0.0
             seen = now
-            if still > self.allowed + self._late and self._idle() and activity.now is seen:
+            if still > self.allowed + self._late and self._idle() and (activity.now, activity.passes) == seen:
                 self._speak(self._described(still))
 
     def _described(self, still: float) -> str:
         layer = f', layer "{activity.layer}"' if activity.layer else ""
-        before = f"; none but the first ones took more than {self._longest:.2g} s" if self._longest else ""
+        before = f"; other iterations, but for the first, took at most {self._longest:.2g} s" if self._longest else ""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         stack = traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:]) if frame is not None else []
         return (
-            f"{self._name} makes no progress: it has been in {activity.now.what}{layer} for {still:.0f} s{before}\n"
+            f"{self._name} has made no progress for {still:.0f} s in {activity.now.what}{layer}{before}\n"
             f"  it is here:\n{''.join(stack).rstrip()}\n  fix: {FIX}"
         )
 

@@ -44,7 +44,7 @@ FACTS = {
     "docs/many_hosts.md": [
         f"after {WAIT:.0f} seconds, and all ranks end after",
         f"`-hang_timeout` seconds (default {pulse.HANG_S:.0f}; 0: never)",
-        f"take {pulse.PATIENCE} times as long as the longest one so far",
+        f"take {pulse.PATIENCE} times as long as the longest iteration so far",
         f"has not run for {pulse.HANG_S:.0f} s",
     ],
     "docs/performance.md": [

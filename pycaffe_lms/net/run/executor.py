@@ -93,6 +93,7 @@ class Executor:
             else:
                 self._run_pass(node, step, self._pass(node, step, on_host))
             activity.layer = ""
+            activity.passes += 1
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
