@@ -51,7 +51,7 @@ def recorded_alike() -> None:
     if os.environ.setdefault(_REGISTER, "0") != "0":
         raise UsageError(
             f"{_REGISTER}={os.environ[_REGISTER]}: then all ranks would have to replay a graph at the same time",
-            fix=f"unset {_REGISTER}, or use -graph off",
+            fix=f"unset {_REGISTER}, or use -graph on",
         )
 
 
