@@ -239,7 +239,7 @@ def by_gpu_flag(folder, *words: str, until: str = "Iteration 2 "):
         line = ranks.stdout.readline()
         assert line, said
         said += line
-    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(ranks.pid)], capture_output=True, text=True)
+    found = subprocess.run(["ps", "-ww", "-o", "pid=,args=", "--ppid", str(ranks.pid)], capture_output=True, text=True)
     pids = [int(line.split()[0]) for line in found.stdout.splitlines() if "spawn_main" in line]
     assert len(pids) == 2
     return ranks, pids, said
