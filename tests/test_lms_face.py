@@ -43,6 +43,7 @@ def test_sizes_in_words():
         exclude="1KB",
         split=4,
         split_outputs=3,
+        split_slabs=5,
     )
     assert dataclasses.asdict(lms) == {
         "threshold_kb": 2048,
@@ -59,6 +60,7 @@ def test_sizes_in_words():
         "plan_file": None,
         "split": 4,
         "split_outputs": 3,
+        "split_slabs": 5,
     }
     assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
     assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120
@@ -146,13 +148,13 @@ def test_a_number_that_can_be_no_bytes_is_refused(name, meant):
     )
 
 
-@pytest.mark.parametrize("name, flag", [("split", "-lms_split"), ("split_outputs", "-lms_split_outputs")])
+@pytest.mark.parametrize("name", ["split", "split_outputs", "split_slabs"])
 @pytest.mark.parametrize("text", ["off", "auto", "4"])
-def test_pieces_as_their_flags_take_them(name, flag, text):
+def test_pieces_as_their_flags_take_them(name, text):
     """`split="off"` is `-lms_split off`, and what the flag refuses the keyword refuses."""
     parser = flags.parser("train", "")
     flags.add_device(parser, trains=True)
-    by_flag = dataclasses.asdict(flags.lms_config(flags.parse(parser, ["-lms", "1000", flag, text])))
+    by_flag = dataclasses.asdict(flags.lms_config(flags.parse(parser, ["-lms", "1000", f"-lms_{name}", text])))
     assert dataclasses.asdict(caffe.LMS(**{name: text})) == by_flag
     if text == "4":
         assert dataclasses.asdict(caffe.LMS(**{name: 4})) == by_flag

@@ -39,6 +39,7 @@ from .declarations import (
     Pass,
     Reads,
     Role,
+    Rows,
     Runs,
     Scratch,
     Shape,
@@ -68,6 +69,7 @@ __all__ = [
     "Pass",
     "Reads",
     "Role",
+    "Rows",
     "Runs",
     "Scratch",
     "Shape",
@@ -174,6 +176,18 @@ class Layer:
     def take_outputs(self, n: int) -> None:
         """Become a block of n outputs. Called on a copy of a layer that `splits_over_outputs`."""
         raise AssertionError(f"{type(self).__name__} cannot be cut into blocks of outputs")
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        """Return what the layer needs to make rows first..end - 1 of its tops (axis 2), where its bottoms have `rows`;
+        None: it cannot run in slabs. After `infer_shapes`.
+
+        Default: the same rows, of a layer that works element by element.
+        """
+        own = self.declares
+        return Rows((first, end), (first, end)) if own.layout_agnostic and len(self.param.top) > 0 else None
+
+    def take_rows(self, first: int, end: int, rows: int) -> None:
+        """Become the layer of one slab, whose bottoms are the rows that `rows_for` returned. Called on a copy."""
 
     @property
     def labels(self) -> Labels | None:

@@ -230,6 +230,18 @@ class Needs:
     params: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Say which rows a layer needs for a slab: rows of axis 2, each [first, end).
+
+    bottom: what it reads of each bottom; before row 0 and behind the last one lie zeros. top: what it makes of each top
+    from that, at least the slab.
+    """
+
+    bottom: tuple[int, int]
+    top: tuple[int, int]
+
+
 class Exchange(Protocol):
     """Exchange a layer's arrays with the same layer on the other ranks of a training, see `Layer.exchanges`.
 
@@ -259,6 +271,7 @@ class Pass:
     `bottom_adds[i]` (only for bottoms in `accumulates_into`), and to param_diff[i] if `accumulate[i]`. In place,
     top_diff[i] and bottom_diff[i] may be the same array.
 
+    later: what a backward reads of values that other layers make, see `Node.later` (of `net/build/graph.py`).
     Work that is queued in `with io.beside():` may run in parallel with the rest of the pass; once per pass.
     """
 
@@ -272,4 +285,5 @@ class Pass:
     param_diff: list[AnyArray] = field(default_factory=list)
     accumulate: list[bool] = field(default_factory=list)
     bottom_adds: list[bool] = field(default_factory=list)
+    later: list[AnyArray] = field(default_factory=list)
     beside: Callable[[], AbstractContextManager[None]] = nullcontext

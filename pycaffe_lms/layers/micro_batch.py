@@ -47,7 +47,12 @@ def block_of(layer: Layer, number: int, blocks: int, outputs: int) -> Layer:
 
 def gather_of(layer: Layer, names: Sequence[str], top: str, axis: int) -> Layer:
     """Return the layer that joins the blocks' tops `names` to the layer's `top`. After the layer's `setup`."""
-    gather = _like(layer, ConcatLayer, f"{layer.name} [gather]", names, [top])
+    return join_along(layer, f"{layer.name} [gather]", names, top, axis)
+
+
+def join_along(layer: Layer, name: str, names: Sequence[str], top: str, axis: int) -> Layer:
+    """Return the layer called `name` that joins values `names` along an axis to the layer's `top`."""
+    gather = _like(layer, ConcatLayer, name, names, [top])
     gather.param.concat_param.axis = gather.axis = axis
     gather.param.lms_param.CopyFrom(layer.param.lms_param)  # its top is the layer's
     return gather

@@ -93,6 +93,7 @@ def _pieces(what: str) -> tuple[Callable[[str, str], int | str], tuple[Limit, Li
 
 _PARTS, _PARTS_LIMITS = _pieces("parts")
 _BLOCKS, _BLOCKS_LIMITS = _pieces("blocks")
+_SLABS, _SLABS_LIMITS = _pieces("slabs")
 _MORE_THAN_ZERO = Limit(lambda n: n > 0, "{flag} must be more than zero bytes", "for example {flag} 16GB")
 
 
@@ -230,6 +231,17 @@ class LMSConfig:
         "its outputs, as few as fit; or a number: run each in this many blocks; results then equal those of whole "
         "layers to rounding, not to the bit (default: auto with -lms_split auto, else off)",
     )
+    split_slabs: int | str | None = option(
+        None,
+        flag="lms_split_slabs",
+        value="N",
+        parse=_SLABS,
+        limits=_SLABS_LIMITS,
+        help="auto: run layers that are larger than the memory in slabs, parts along the first spatial axis with what "
+        "neighbours need of each other, where parts of the batch do not help; or a number: run the largest layers in "
+        "this many; results then equal those of whole layers to rounding, not to the bit (default: auto with "
+        "-lms_split auto, else off)",
+    )
 
     def __post_init__(self) -> None:
         for name, described in options_of(LMSConfig).items():
@@ -259,6 +271,12 @@ class LMSConfig:
         """Return the blocks of outputs of every layer that supports them; 0 or 1: whole layers; None: as few as fit."""
         chosen = self.split_outputs == "auto" or (self.split_outputs is None and self.split == "auto")
         return None if chosen else int(self.split_outputs or 0)
+
+    @property
+    def slabs(self) -> int | None:
+        """Return the slabs of the largest layers that support them; 0 or 1: whole layers; None: as few as fit."""
+        chosen = self.split_slabs == "auto" or (self.split_slabs is None and self.split == "auto")
+        return None if chosen else int(self.split_slabs or 0)
 
     @property
     def min_bytes(self) -> int:

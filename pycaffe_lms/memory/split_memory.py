@@ -35,14 +35,16 @@ class SplitMemory(SyncedMemory):
     Args:
         name: the value's, "conv1.data".
         parts: its buffers, in order and without gaps.
+        outer: the value is so many pieces, of each of which every part has a share, in order; 1: it is the parts, one
+            behind the other.
         half: the parts are bfloat16, and this is float32.
     """
 
-    __slots__ = ("half", "parts")
+    __slots__ = ("half", "outer", "parts")
 
-    def __init__(self, name: str, device: Device, parts: Sequence[SyncedMemory], *, half: bool = False):
+    def __init__(self, name: str, device: Device, parts: Sequence[SyncedMemory], *, half: bool = False, outer: int = 1):
         super().__init__(sum(part.nbytes for part in parts) * (2 if half else 1), name, device)
-        self.parts, self.half = tuple(parts), half
+        self.parts, self.half, self.outer = tuple(parts), half, outer
         self.table = _TABLE
         self.follow()
 
@@ -70,10 +72,11 @@ class SplitMemory(SyncedMemory):
             return
         for mine, part in self._pieces():
             part.ask(Ask.OVERWRITE_CPU)
+            theirs = part.host_bytes.reshape(self.outer, -1)
             if self.half:
-                round_into(mine.view(np.float32), part.host_bytes.view(BFLOAT16))
+                round_into(np.ascontiguousarray(mine).view(np.float32), theirs.view(BFLOAT16))
             else:
-                part.host_bytes[:] = mine
+                theirs[:] = mine
         self.state = State.SYNCED
 
     def follow(self) -> None:
@@ -87,11 +90,11 @@ class SplitMemory(SyncedMemory):
             self.host = None
 
     def _pieces(self) -> Iterator[tuple[HostArray, SyncedMemory]]:
-        """Yield (bytes of the host array for a part, the part) in order."""
-        host, start = self.host_bytes, 0
+        """Yield (bytes of the host array for a part, as (outer, ...), the part) in order."""
+        host, start = self.host_bytes.reshape(self.outer, -1), 0
         for part in self.parts:
-            end = start + part.nbytes * (2 if self.half else 1)
-            yield host[start:end], part
+            end = start + part.nbytes * (2 if self.half else 1) // self.outer
+            yield host[:, start:end], part
             start = end
 
     def _take_gpu(self, span: Span | None) -> None:
@@ -100,5 +103,5 @@ class SplitMemory(SyncedMemory):
     def _copy_down(self, stream: Stream, part: Part | None) -> None:
         for mine, buffer in self._pieces():
             buffer.ask(Ask.READ_CPU)
-            held = buffer.host_bytes
+            held = buffer.host_bytes.reshape(self.outer, -1)
             mine[:] = widened_copy(held.view(BFLOAT16)).view(np.uint8) if self.half else held

@@ -27,8 +27,9 @@ from .memory.micro_batch_choice import Splitting
 from .passes import param_order
 from .passes.fusion import find_groups
 from .passes.masks import mask_layers
-from .passes.micro_batch import split_values, widened, with_micro_batches
+from .passes.micro_batch import MicroBatchedGraph, split_values, widened, with_micro_batches
 from .passes.order_copies import request_copies
+from .passes.slabs import with_slabs
 from .program.buffer_views import choose_views
 from .program.buffers import BufferTable, assign
 from .program.lms_requests import asked_by_layers
@@ -49,6 +50,14 @@ class Kept:
         """Keep these, too."""
         self.data |= more.data
         self.diff |= more.diff
+
+
+def _arranged(graph: Graph, splitting: Splitting) -> MicroBatchedGraph:
+    """Return the graph that runs."""
+    slabs = splitting.slabs(graph)
+    if slabs > 1:
+        return with_slabs(graph, slabs, splitting.blocks(graph))
+    return with_micro_batches(graph, splitting.parts(graph), splitting.blocks(graph))
 
 
 class Arrangement:
@@ -82,7 +91,7 @@ class Arrangement:
         self.graph, self.dtype, self.tuning = graph, dtype, tuning
         self._runtime, self._device = runtime, runtime.device
         self.kept, self._forward_only, self._file = kept, forward_only, file
-        self.micro_batched = with_micro_batches(graph, splitting.parts(graph), splitting.blocks(graph))
+        self.micro_batched = _arranged(graph, splitting)
         self.run_graph = self.micro_batched.graph
         for node in graph.nodes:
             node.layer.scratches.clear()  # also for layers that run in parts

@@ -122,7 +122,8 @@ class Net(Uncopied):
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set if several ranks train together
         self.ran = False  # whether a forward ran with the current shapes
-        self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
+        asked = self.runtime.config
+        self.splitting = Splitting(asked.parts, asked.blocks, asked.slabs)
         self.sharers: WeakSet[Net] = WeakSet()  # nets that use this net's parameters
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, context_of=self._context_of)

@@ -67,7 +67,9 @@ def test_parts_are_chosen_only_where_that_is_asked_for():
     assert (_lms("-lms_split", "auto").parts, _lms("-lms_split", "auto").blocks) == (None, None)
     assert (_lms("-lms_split", "4").parts, _lms("-lms_split", "4").blocks) == (4, 0)
     more = _lms("-lms_split", "auto", "-lms_split_outputs", "off")
-    assert (more.parts, more.blocks) == (None, 0)
+    assert (more.parts, more.blocks, more.slabs) == (None, 0, None)
+    assert _lms().slabs == 0 == _lms("-lms_split", "auto", "-lms_split_slabs", "off").slabs
+    assert (_lms("-lms_split_slabs", "auto").slabs, _lms("-lms_split_slabs", "8").slabs) == (None, 8)
     assert (_lms("-lms_split_outputs", "auto").parts, _lms("-lms_split_outputs", "auto").blocks) == (0, None)
 
 
@@ -89,6 +91,7 @@ def test_parts_are_chosen_only_where_that_is_asked_for():
         ["-lms_split", "-2"],
         ["-lms_split_outputs", "few"],
         ["-lms_split_outputs", "0"],
+        ["-lms_split_slabs", "few"],
         ["-backend", "tpu"],
         ["-lms_budget"],
     ],

@@ -71,6 +71,7 @@ WORDS = {
     "host": ["sim", "-lms_host", MANY],
     "split": ["sim", "-lms_split", MANY],
     "blocks": ["sim", "-lms_split_outputs", "999999999"],
+    "slabs": ["sim", "-lms_split_slabs", "999999999"],
     "workspace": ["sim", "-workspace", MANY],
     "gpu": ["train", "-gpu", MANY],
     "sweep": ["plan", "-sweep", f"batch={2**31 - 1}"],

@@ -64,11 +64,12 @@ def test_every_field_is_a_keyword_with_a_line_of_help():
 def test_flags_and_keywords_give_the_same_settings():
     argv = "-lms 7 -lms_frac 0.4 -lms_budget 16GB -lms_ahead 3 -lms_sync 2 -lms_host 64GB -lms_recompute on "
     argv += "-lms_exclude 5 -lms_pages off -lms_compress bf16 -lms_plan p -lms_split 4 -lms_split_outputs auto"
+    argv += " -lms_split_slabs 3"
     p = flags.parser("train", "")
     flags.add_device(p, trains=True)
     given = {"frac": 0.4, "budget": "16GB", "ahead": 3, "sync": 2, "host_limit": "64GB", "recompute": True}
     given |= {"exclude": "5MB", "pages": False, "compress": "bf16", "plan_file": "p", "split": 4}
-    keyword = caffe.LMS(7, **given, split_outputs="auto")
+    keyword = caffe.LMS(7, **given, split_outputs="auto", split_slabs=3)
     flag = flags.lms_config(flags.parse(p, argv.split()))
     assert {f.name: getattr(flag, f.name) for f in fields(flag)} == {
         f.name: getattr(keyword, f.name) for f in fields(flag)

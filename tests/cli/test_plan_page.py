@@ -81,7 +81,7 @@ def test_a_net_that_cannot_fit_is_told_what_would(net, capsys):
     without = int(re.search(r"a batch of (\d+): fits without", said)[1])
     shape = ["-shape", f"data={without},8,32,32", "-shape", f"label={without}"]
     assert main([*argv[:3], "-lms", "0", "-budget", "2MB", *shape]) == 0
-    assert "-lms_split auto: runs layers in parts of the batch, which fits" in said
+    assert "-lms_split auto: runs layers in parts or slabs, which fits" in said
     assert main([*argv, "2MB", "-lms_split", "auto"]) == 0
     capsys.readouterr()
     batch = int(re.search(r"a batch of (\d+): the largest that fits so", said)[1])

@@ -204,6 +204,8 @@ def _cases():
     yield "lrn_last_backward", h(81, 24), h(81, 24), h(81, 24), Grid(81, 24, 1), LocalResponse(5, 0.5, 0.75, 1.0)
     yield "copy_block_in", h(*shape), h(2, 30, 9, 9), 2, 24 * 81, 30 * 81, 81
     yield "copy_block_out", h(2, 30, 9, 9), h(*shape), 2, 24 * 81, 30 * 81, 81
+    yield "copy_columns", h(*shape), h(2, 30, 9, 9), 2, 24 * 81, 24 * 81, 0, 30 * 81, 81
+    yield "add_columns", h(*shape), h(2, 30, 9, 9), 2, 20 * 81, 24 * 81, 3 * 81, 30 * 81, 81
     g = PoolGeometry(48, (9, 9), (4, 4), (3, 3), (2, 2), (0, 0))
     for tail, more in (("", ()), ("_last", (24,))):
         x, y, mask = h(*shape), h(2, 24, 4, 4), np.zeros((2, 24, 4, 4), np.uint8)

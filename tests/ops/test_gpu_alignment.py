@@ -91,6 +91,9 @@ def test_copies_of_rows(dtype, width):
     tiled, cut = rng.normal(size=(5, 3, width)).astype(dtype), rng.normal(size=(3, width)).astype(dtype)
     _same_everywhere("copy_block_in", [narrow, wide], lambda a: (*a, 5, width, 20, 4), 0)
     _same_everywhere("copy_block_out", [wide, narrow], lambda a: (*a, 5, width, 20, 4), 0)
+    for name in ("copy_columns", "add_columns"):
+        _same_everywhere(name, [narrow, wide], lambda a: (*a, 5, width - 2, width, 1, 20, 4), 0)
+        _same_everywhere(name, [wide, narrow], lambda a: (*a, 5, 4, 20, 8, width, width - 4), 0)
     _same_everywhere("tile_forward", [narrow, tiled], lambda a: (*a, 5, 3, width), 0)
     _same_everywhere("crop_forward", [wide, cut], lambda a: (*a, (5, 20), (3, width), (1, 4)), 0)
     _same_everywhere("crop_backward", [cut, wide], lambda a: (*a, (5, 20), (3, width), (1, 4)), 0)

@@ -62,6 +62,20 @@ def test_scaling_of_arrays(dtype):
         np.testing.assert_array_equal(cupy.asnumpy(y), x * dtype(1 / 3))
 
 
+@pytest.mark.parametrize("name", ["copy_columns", "add_columns"])
+@pytest.mark.parametrize("numbers", [(3, 8, 12, 4, 16, 8), (5, 3, 7, 1, 11, 6), (70_001, 2, 2, 0, 5, 3)], ids=str)
+def test_columns(both, name, numbers):
+    outer, width, x_total, x_start, y_total, y_start = numbers
+    rng = np.random.default_rng(width)
+    x, y = (rng.normal(size=(outer, total)).astype(np.float32) for total in (x_total, y_total))
+    ours, theirs = both(name, x, y, *numbers)
+    expected = y.copy()
+    moved = x[:, x_start : x_start + width]
+    expected[:, y_start : y_start + width] = moved + (y[:, y_start : y_start + width] if name == "add_columns" else 0)
+    for found in (ours, theirs):
+        np.testing.assert_array_equal(found[1], expected)
+
+
 @pytest.mark.parametrize("l1", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("rule", updates.HISTORIES)

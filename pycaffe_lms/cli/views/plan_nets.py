@@ -199,7 +199,8 @@ class Nets:
     def without_lms(self, batch: int | None = None, ranks: int = 1) -> tuple[Net, Tail]:
         """Return the net and its updates as they are without Large Model Support, on a device of unlimited memory.
         ranks: see `build`."""
-        whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
+        names = ("pages", "split", "split_outputs", "split_slabs")
+        whole = LMSConfig(**{name: getattr(self.lms, name) for name in names})
         return self.build(whole, batch, _UNLIMITED, ranks)
 
     def in_core(self, batch: int | None = None) -> InCore:
@@ -283,10 +284,16 @@ class Nets:
     def least(self, core: int | None = None) -> Least:
         """Return the least -lms_budget with which the net runs, at most what it takes without Large Model Support.
 
-        Layers are whole unless -lms_split and -lms_split_outputs give numbers. The net is built again to see what is
+        Layers are whole unless -lms_split and similar flags give numbers. The net is built again to see what is
         managed with that budget. core: bytes of `in_core`, if they are known.
         """
         return self._least(replace(self._whole(), exclude=None), self.in_core().nbytes if core is None else core)
+
+    @property
+    def gives_parts(self) -> bool:
+        """Return whether a flag gives the number of parts, blocks or slabs."""
+        given = self.lms.split, self.lms.split_outputs, self.lms.split_slabs
+        return any(value not in (None, "auto") for value in given)
 
     def least_in_parts(self, whole: int) -> int | None:
         """Return a budget below `whole`, the least with whole layers, with which the net runs under `-lms_split auto`.
@@ -294,7 +301,7 @@ class Nets:
         Half of it is tried, then half of that, as long as it fits, and at last one budget between the least that fits
         and the one that does not. None: not even half fits, or the number of parts is given.
         """
-        if self.lms.split not in (None, "auto") or self.lms.split_outputs not in (None, "auto"):
+        if self.gives_parts:
             return None
         found, step = None, whole // 2
         for _ in range(_HALVES):
@@ -308,7 +315,7 @@ class Nets:
         return found
 
     def _fits_in_parts(self, budget: int) -> bool:
-        lms = replace(self.lms, budget=budget, exclude=None, split="auto", split_outputs="auto")
+        lms = replace(self.lms, budget=budget, exclude=None, split="auto", split_outputs="auto", split_slabs="auto")
         net, tail = self.build(lms, memory=_UNLIMITED)
         try:
             if not _parts_may_help(net, tail, budget):
@@ -351,7 +358,7 @@ class Nets:
     def largest(self, start: int) -> tuple[int, str]:
         """Return the largest batch that fits, 0 if none does, and why a larger one does not.
 
-        The search begins at `start`. Layers are whole unless -lms_split and -lms_split_outputs give numbers.
+        The search begins at `start`. Layers are whole unless -lms_split and similar flags give numbers.
         """
         good, bad, why = 0, None, ""
         tried, step = self._guess(start), 1
@@ -397,7 +404,8 @@ class Nets:
 
     def _whole(self) -> LMSConfig:
         """Return the settings without what would be chosen by the memory there is."""
-        return replace(self.lms, split=self.lms.parts or 0, split_outputs=self.lms.blocks or 0)
+        lms = self.lms
+        return replace(lms, split=lms.parts or 0, split_outputs=lms.blocks or 0, split_slabs=lms.slabs or 0)
 
     def _refuses(self, batch: int) -> str | None:
         """Return why a batch does not fit; None: it does."""
@@ -430,7 +438,7 @@ def _program(net: Net, tail: Tail) -> tuple[ProgramPlanner, Sequenced]:
 
 
 def _parts_may_help(net: Net, tail: Tail, limit: int) -> bool:
-    """Tell whether every step that needs more than `limit` bytes might run in parts of the batch or of its outputs.
+    """Tell whether every step that needs more than `limit` bytes might run in parts: of the batch, of outputs, slabs.
 
     The net is one with whole layers that may choose parts. Quick: planning finds out whether it helps.
     """
@@ -438,7 +446,7 @@ def _parts_may_help(net: Net, tail: Tail, limit: int) -> bool:
     buffers = planner.request_of(sequenced).buffers
     need = step_needs(sequenced.program, buffers)
     graph, micro_batched = net.graph, net.arrangement.micro_batched
-    return max(need, default=0) <= limit or Splitting().widen(
+    return max(need, default=0) <= limit or Splitting(asked_slabs=None).widen(
         graph, micro_batched, need, sequenced.steps, buffers, limit
     )
 

@@ -117,7 +117,7 @@ def _unmanaged(found: Numbers) -> bool:
 
 
 def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) -> list[str]:
-    given = nets.lms.split not in (None, "auto") or nets.lms.split_outputs not in (None, "auto")
+    given = nets.gives_parts
     whole = "-lms_budget" if given else "with layers whole"
     size = flag_size(least["nbytes"])
     lines = [f"Least budget {whole}: {human_bytes(least['nbytes'])}, -lms_budget {size}"]
@@ -131,11 +131,11 @@ def _least_lines(nets: Nets, found: Numbers, least: Numbers, parts: int | None) 
     else:
         lines += _wrapped("set by all that it takes without Large Model Support: less is not managed", 2)
     if parts is not None:
-        saying = f"Least budget with layers in parts of the batch: at most {human_bytes(parts)}, "
+        saying = f"Least budget with layers in parts or slabs: at most {human_bytes(parts)}, "
         lines += _wrapped(f"{saying}-lms_split auto -lms_budget {flag_size(parts)}")
         lines += [] if found.get("parts") else _wrapped(ROUNDED, 2)
     elif not given and least["step"]:
-        lines += _wrapped("Layers in parts of the batch (-lms_split auto) do not halve it.")
+        lines += _wrapped("Layers in parts or slabs (-lms_split auto) do not halve it.")
     return lines
 
 
@@ -234,7 +234,7 @@ def _changes(nets: Nets, answered: Page) -> Iterator[str]:
         if whole["nbytes"] > nets.capacity:
             yield f"-lms_budget {flag_size(whole['nbytes'])} or a GPU with more memory: the least with layers whole"
         if parts is not None and parts <= nets.capacity and lms.split is None:
-            yield "-lms_split auto: runs layers in parts of the batch, which fits; results are equal to rounding"
+            yield "-lms_split auto: runs layers in parts or slabs, which fits; results are equal to rounding"
     if largest is not None and largest != found["batch"]:
         yield f"a batch of {largest}: the largest that fits so" if largest else "no batch fits so, not even one image"
     slow = not refused and not _unmanaged(found) and found["remat_ms"] + found["stall_ms"] > LITTLE * found["ms"]
@@ -385,7 +385,7 @@ def sweep_row(found: Numbers) -> str:
 def sweep_legend() -> list[str]:
     """Return lines that explain the columns of a sweep."""
     return _wrapped(
-        "runs: without LMS, as all fits; with LMS; in parts of the batch; or no. waiting: share of the time in which "
+        "runs: without LMS, as all fits; with LMS; in parts or slabs; or no. waiting: share of the time in which "
         "layers wait for copies; reruns: layers that run again instead of being copied; copied: both ways, per "
         "iteration."
     )
@@ -397,7 +397,7 @@ def largest_lines(nets: Nets, largest: int, why: str, fitted: int) -> list[str]:
     if fitted > largest:  # rematerialization may need less memory than copies on demand
         return [f"batch {fitted} fits; the largest that fits if values are only copied: {largest}"]
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
-    whole = " with layers whole" if lms.enabled and None in (lms.parts, lms.blocks) else ""
+    whole = " with layers whole" if lms.enabled and None in (lms.parts, lms.blocks, lms.slabs) else ""
     said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"
     return [
         f"{said} ({host})",

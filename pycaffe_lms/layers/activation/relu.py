@@ -9,7 +9,7 @@ from typing import Any
 from ...ops.axes import around_axis
 from ...ops.records import Grid
 from ...ops.sum_parts import reduction_parts
-from ..base import AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Reads, Role, Shapes, count
+from ..base import AnyArray, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Reads, Role, Rows, Shapes, count
 from ..mixins import Masked
 from ..registry import register_layer
 
@@ -126,6 +126,9 @@ class PReLULayer(Layer):
                 fix="keep the number of channels, set prelu_param.channel_shared, or build the net anew",
             )
         return [shape]
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        return Rows((first, end), (first, end))
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4

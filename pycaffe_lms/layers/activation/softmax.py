@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ops.axes import around_axis
-from ..base import AnyArray, Declaration, InPlace, Layer, Pass, Reads, Shapes
+from ..base import AnyArray, Declaration, InPlace, Layer, Pass, Reads, Rows, Shapes
 from ..registry import register_layer
 
 
@@ -27,6 +27,9 @@ class SoftmaxLayer(Layer):
     @property
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        return Rows((first, end), (first, end)) if self.axis != 2 else None
 
     def forward(self, io: Pass) -> None:
         io.ops.softmax.forward(io.bottom[0], io.top[0], self.grid)

@@ -27,6 +27,7 @@ from ..base import (
     Ops,
     Pass,
     Role,
+    Rows,
     Shape,
     Shapes,
     at_least,
@@ -106,6 +107,15 @@ class ConvolutionLayer(Layer):
     @property
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        if self.axis != 1:
+            return None
+        start, reach = first * self.stride[0] - self.pad[0], self.dilation[0] * (self.kernel[0] - 1) + 1
+        return Rows((start, (end - 1) * self.stride[0] - self.pad[0] + reach), (first, end))
+
+    def take_rows(self, first: int, end: int, rows: int) -> None:
+        self.pad = (0, *self.pad[1:])  # the slab's bottom has rows of zeros in its place
 
     @property
     def role(self) -> Role | None:

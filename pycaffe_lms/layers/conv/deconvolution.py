@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...errors import ShapeError
 from ...ops.geometry import ConvGeometry
 from ...ops.records import Grid
-from ..base import Ops, ParamRequest, Pass, Role, Shape, Shapes, count
+from ..base import Ops, ParamRequest, Pass, Role, Rows, Shape, Shapes, count
 from ..registry import register_layer
 from .convolution import ConvolutionLayer
 
@@ -48,6 +48,14 @@ class DeconvolutionLayer(ConvolutionLayer):
                 fix="use less pad, or a larger kernel, stride or input",
             )
         return out
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        stride, pad, reach = self.stride[0], self.pad[0], self.dilation[0] * (self.kernel[0] - 1) + 1
+        if self.axis != 1 or reach < stride:  # else some rows of the top read no row of the bottom
+            return None
+        low = max(0, -((reach - 1 - first - pad) // stride))
+        high = min(rows, (end - 1 + pad) // stride + 1)
+        return Rows((low, high), (low * stride - pad, (high - 1) * stride - pad + reach))
 
     @property
     def role(self) -> Role | None:

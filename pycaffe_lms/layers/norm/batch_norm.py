@@ -23,6 +23,7 @@ from ..base import (
     Ops,
     Pass,
     Role,
+    Rows,
     Shape,
     Shapes,
     count,
@@ -130,6 +131,14 @@ class BatchNormLayer(_BatchNormed):
     @property
     def role(self) -> Role | None:
         return None if self.scaled or self._sync or self._group else Role.NORMALISE
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        return Rows((first, end), (first, end)) if self.use_global else None
+
+    @property
+    def splits_over_slabs(self) -> bool:
+        """Return whether the layers of `slab_norm.py` can do its work, two passes over slabs. After `setup`."""
+        return not (self.use_global or self._sync or self._group or self.scaled)
 
     @property
     def exchanges(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...ops.axes import around_axis
 from ...ops.records import Affine, AffineGradients, Grid
 from ...ops.sum_parts import reduction_parts
-from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, between, count
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Rows, Shape, Shapes, between, count
 from ..registry import register_layer
 
 
@@ -63,6 +63,9 @@ class _Broadcast(Layer):
         if self.learned:
             return self.axis >= 1 or not self.shape
         return self.axis == 0 and bool(self.shape)  # a factor of its own for each image
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        return Rows((first, end), (first, end)) if self.learned and self.axis + len(self.shape) <= 2 else None
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         one_number_each = not self.shape or (self.axis == 1 and len(self.shape) == 1)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
 from ...proto import caffe_pb2
-from ..base import TRAIN, AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, between, count
+from ..base import TRAIN, AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Rows, Shapes, between, count
 from ..mixins import RandomLayer
 from ..registry import register_layer
 from ..spatial import Ints, check_images, per_axis
@@ -73,6 +73,7 @@ class PoolingLayer(RandomLayer):
 
     declares = Declaration(tops=between(1, 2), splits_over_batch=True)
     random = False
+    _slab_rows = 0  # of a slab: rows of its top
 
     def setup(self, bottom_shapes: Shapes) -> None:
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
@@ -96,6 +97,8 @@ class PoolingLayer(RandomLayer):
             if any(self.pad) and (n - 1) * stride >= size + pad:
                 n -= 1  # as in Caffe, where there is padding a last window wholly inside it is left out
             out.append(n)
+        if self._slab_rows:
+            out[0] = self._slab_rows
         if min(out) < 1 or min(shape[2:]) < 1:
             raise self.shape_error(
                 f"has spatial size {shape[2:]}, which no window of {window} with pad {self.pad} fits",
@@ -103,6 +106,19 @@ class PoolingLayer(RandomLayer):
                 fix="use a smaller kernel, more pad, or a larger input",
             )
         return [(*shape[:2], *out)] * len(self.param.top)
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        if self.random or self.kernel is None or len(self.param.top) > 1 or self.stride[0] > self.kernel[0]:
+            return None
+        kernel, stride, pad = self.kernel[0], self.stride[0], self.pad[0]
+        low, high = first * stride - pad, (end - 1) * stride - pad + kernel
+        if self.max or self.inside:  # padding does not count
+            low, high = max(0, low), min(rows, high)
+        return Rows((low, min(rows + pad, high)), (first, end))
+
+    def take_rows(self, first: int, end: int, rows: int) -> None:
+        near = max(0, self.pad[0] - first * self.stride[0]) if self.max or self.inside else 0
+        self.pad, self._slab_rows = (near, *self.pad[1:]), end - first
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.ndim == 4 and not self.random

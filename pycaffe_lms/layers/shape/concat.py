@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ops.axes import around_axis
 from ...proto.caffe_pb2 import ConcatParameter, SliceParameter
-from ..base import AnyArray, Declaration, Layer, Ops, Pass, Reads, Runs, Shape, Shapes, at_least
+from ..base import AnyArray, Declaration, Layer, Ops, Pass, Reads, Rows, Runs, Shape, Shapes, at_least
 from ..registry import register_layer
 
 
@@ -41,6 +41,9 @@ class _AlongAxis(Layer):
     @property
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        return Rows((first, end), (first, end)) if self.axis != 2 else None
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4

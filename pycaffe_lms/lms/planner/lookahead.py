@@ -24,8 +24,8 @@ from ..rules import SEARCH, SearchBudget
 from .lowering import Emitted, emit
 
 IN_PARTS = (  # advice in errors; also says why this is not the default
-    "-lms_split auto, to run layers in micro-batches, or -lms_split_outputs auto, to run fully connected layers in "
-    "blocks of outputs: sums round differently then, so results equal those of whole layers to rounding, "
+    "-lms_split auto, to run layers in micro-batches or slabs, or -lms_split_outputs auto, to run fully connected "
+    "layers in blocks of outputs: sums round differently then, so results equal those of whole layers to rounding, "
     "not to the bit"
 )
 

@@ -109,6 +109,11 @@ class Node:
     origin: int = -1  # index of the user's layer; not the node's own in micro-batches and blocks
     part: tuple[int, int] | None = None  # in micro-batches: which one, from 0, of how many
     block: tuple[int, int] | None = None  # in blocks of outputs: which one, from 0, of how many
+    slab: tuple[int, int] | None = None  # in slabs: which one, from 0, of how many
+    adds: tuple[bool, ...] = ()  # in slabs, per bottom: its gradient is added to that of later slabs; (): of none
+    later: tuple[
+        tuple[int, str], ...
+    ] = ()  # what backward also reads: (value that a later layer makes, "data" or "diff")
     waiting: Waiting | None = None  # the layer has no shapes yet, see `Graph.infer_shapes`
 
     def __post_init__(self) -> None:

@@ -86,8 +86,8 @@ class BufferStore:
         for value in self._choice.split_values:
             parts = tuple(self.memories[b] for b in value.buffers)
             memory = before.get(value.name)
-            if memory is None or memory.parts != parts:
-                memory = SplitMemory(value.name, self._device, parts, half=value.half)
+            if memory is None or (memory.parts, memory.outer) != (parts, value.outer):
+                memory = SplitMemory(value.name, self._device, parts, half=value.half, outer=value.outer)
             self.memories[value.id] = memory
             self.split.append(memory)
 

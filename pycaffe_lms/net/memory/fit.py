@@ -4,7 +4,7 @@ The candidates, in order: where automatic mode manages parameters, without Large
 needs no copies; under it or without it, as the nets are now; the other of the two; where automatic mode leaves
 parameters on the device and no set of rules gives a plan beside them, the faster one of copies on demand and managed
 parameters (where it leaves only the first ones, all managed); under Large Model Support with layers in more
-micro-batches or blocks of outputs, if the user lets a net choose their numbers.
+micro-batches, slabs or blocks of outputs, if the user lets a net choose their numbers.
 Without Large Model Support buffers with short live ranges share memory and nothing is copied, so what fits without it
 fits with any of its settings, to the same bits.
 
@@ -259,6 +259,8 @@ def log_parts(splitting: Splitting, arrangement: Arrangement, logged: Collection
     if (splitting.asked_blocks or 0) > 1 and not micro_batched.cuts:
         text = "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs"
         _log.warning(text, splitting.asked_blocks, graph.name)
+    if (splitting.asked_slabs or 0) > 1 and not micro_batched.slabs:
+        _log.warning("-lms_split_slabs %d: no layer of net %s can run in slabs", splitting.asked_slabs, graph.name)
 
 
 def refuse_chosen_parts(splitting: Splitting, arrangement: Arrangement, plans: PlanCache | None) -> None:
@@ -268,6 +270,8 @@ def refuse_chosen_parts(splitting: Splitting, arrangement: Arrangement, plans: P
         chosen.append("-lms_split 4")
     if splitting.asked_blocks is None and micro_batched.cuts:
         chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in micro_batched.cuts.values())}")
+    if splitting.asked_slabs is None and micro_batched.slabs:
+        chosen.append(f"-lms_split_slabs {splitting.chosen.slabs}")
     if plans is not None and chosen:
         raise PlanError(
             "; ".join(describe(arrangement.graph, micro_batched)) + ", and a plan file does not say so",

@@ -21,16 +21,19 @@ from ...lms.program import Buffer
 from ..build.graph import Graph, Node
 from ..passes.micro_batch import MicroBatchedGraph
 from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values
+from ..passes.slabs import cuttable_into_slabs, most_slabs
 from ..program.programs import AnyStep
 from ..program.steps import LayerStep
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Hold the number of parts by (first, last layer) of a region, and of blocks of outputs by layer."""
+    """Hold the number of parts by (first, last layer) of a region, of blocks of outputs by layer, and of slabs of the
+    largest layers; 0: no slabs."""
 
     parts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     blocks: Mapping[int, int] = field(default_factory=dict)
+    slabs: int = 0
 
 
 @dataclass
@@ -40,12 +43,14 @@ class Splitting:
     Args:
         asked: parts of every region; None: chosen here, region by region; 0 or 1: no parts.
         asked_blocks: the same for blocks of outputs, for every layer that can be cut.
+        asked_slabs: the same for slabs of the largest layers. A net in slabs has no parts of the batch.
         chosen: what was chosen here so far.
         given: blocks, by layer, of layers that share parameters with another net and so are cut as there; 1: whole.
     """
 
     asked: int | None = None
     asked_blocks: int | None = None
+    asked_slabs: int | None = 0
     chosen: Chosen = Chosen()
     given: dict[int, int] = field(default_factory=dict)
 
@@ -64,19 +69,26 @@ class Splitting:
             return {}
         return {r: self.chosen.parts[_key(r)] for r in self._regions(graph) if _key(r) in self.chosen.parts}
 
+    def slabs(self, graph: Graph) -> int:
+        """Return the number of slabs of the largest layers; 0: no layer runs in slabs."""
+        n = self.chosen.slabs if self.asked_slabs is None else self.asked_slabs
+        return min(n, most_slabs(graph)) if n > 1 else 0
+
     @property
     def chooses(self) -> bool:
-        """Return whether the number of parts or of blocks is chosen here."""
-        return self.asked is None or self.asked_blocks is None
+        """Return whether the number of parts, of blocks or of slabs is chosen here."""
+        return None in (self.asked, self.asked_blocks, self.asked_slabs)
 
     def _regions(self, graph: Graph) -> list[Region]:
         return find_regions(graph, self.blocks(graph))
 
     def more(self, graph: Graph, factor: float) -> Chosen:
-        """Return `chosen` with `factor` times the parts and blocks, limited by the number of places to cut."""
+        """Return `chosen` with `factor` times the parts, blocks and slabs, limited by the number of places to cut."""
         regions, able = self.parts(graph).items(), cuttable(graph)
         parts = {_key(r): min(math.ceil(factor * k), _most(graph, r)) for r, k in regions}
-        return Chosen(parts, {i: min(math.ceil(factor * n), able[i]) for i, n in self.chosen.blocks.items()})
+        blocks = {i: min(math.ceil(factor * n), able[i]) for i, n in self.chosen.blocks.items()}
+        slabs = self.chosen.slabs and min(math.ceil(factor * self.chosen.slabs), most_slabs(graph))
+        return Chosen(parts, blocks, slabs)
 
     def adopt(self, graph: Graph, blocks: Mapping[int, int]) -> bool:
         """Fix the number of blocks of some layers, overriding the choice. Returns whether that changes anything."""
@@ -93,17 +105,57 @@ class Splitting:
         managed: Mapping[int, Buffer],
         limit: int,
     ) -> bool:
-        """Choose more parts or blocks for every step over the limit, or for the largest ones if none is over it.
+        """Choose more parts or blocks for every step over the limit, or for the largest ones if none is over it; more
+        slabs where these cannot help.
 
         Args:
             need: bytes of `managed` buffers that each of `steps` (layers' and updates') needs at once.
             limit: bytes available for `managed` buffers.
 
         Returns:
-            Whether the choice grew. False, with the choice unchanged, if more parts and blocks cannot help some step.
+            Whether the choice grew. False, with the choice unchanged, if nothing can help some step.
         """
+        slabs = self.slabs(graph)
+        if (not slabs or self.asked_slabs is not None) and self._more_parts(
+            graph, micro_batched, need, steps, managed, limit
+        ):
+            return True
+        return self.asked_slabs is None and self._more_slabs(graph, micro_batched, need, steps, limit)
+
+    def _more_slabs(
+        self,
+        graph: Graph,
+        micro_batched: MicroBatchedGraph,
+        need: Sequence[int],
+        steps: Sequence[AnyStep],
+        limit: int,
+    ) -> bool:
+        """Choose more slabs, and no parts of the batch. Returns whether the choice grew; arguments as of `widen`."""
+        now, most, able = max(1, self.slabs(graph)), most_slabs(graph), frozenset(cuttable_into_slabs(graph))
+        for step, nbytes in zip(steps, need, strict=True):
+            if nbytes > limit:
+                node = micro_batched.graph.nodes[step.node] if isinstance(step, LayerStep) else None
+                whole = node is None or (node.slab is None and node.origin in micro_batched.slabs)  # it joins slabs
+                if whole or node is None or node.origin not in able:
+                    return False
+        wanted = max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit)))
+        if now >= most or not able:
+            return False
+        self.chosen = Chosen(blocks=self.chosen.blocks, slabs=min(wanted, most))
+        return True
+
+    def _more_parts(
+        self,
+        graph: Graph,
+        micro_batched: MicroBatchedGraph,
+        need: Sequence[int],
+        steps: Sequence[AnyStep],
+        managed: Mapping[int, Buffer],
+        limit: int,
+    ) -> bool:
+        """Choose more parts or blocks. Arguments and result are those of `widen`."""
         counts = _PartCounts(graph, micro_batched, managed, limit)
-        regions = self._regions(graph) if self.asked is None else []
+        regions = self._regions(graph) if self.asked is None and not self.slabs(graph) else []
         now, able = self.blocks(graph), cuttable(graph)
         parts, blocks, largest = dict(self.chosen.parts), dict(self.chosen.blocks), max(need, default=0)
         for step, nbytes in zip(steps, need, strict=True):
@@ -126,9 +178,9 @@ class Splitting:
                 parts[_key(region)] = max(in_parts, parts.get(_key(region), 1))
             else:
                 return False
-        self.chosen = Chosen(parts, blocks)
+        self.chosen = Chosen(parts, blocks, self.chosen.slabs)
         left = {_key(r) for r in self._regions(graph)}  # new blocks may change regions; choices for old regions go
-        self.chosen = Chosen({key: k for key, k in parts.items() if key in left}, blocks)
+        self.chosen = Chosen({key: k for key, k in parts.items() if key in left}, blocks, self.chosen.slabs)
         return True
 
 
@@ -225,4 +277,10 @@ def describe(graph: Graph, micro_batched: MicroBatchedGraph) -> list[str]:
         sizes = sorted({b - a for a, b in pairwise(cuts)})
         name, outputs = graph.nodes[layer].name, " or ".join(map(str, sizes))
         lines.append(f'layer "{name}" runs in {len(cuts) - 1} blocks of {outputs} outputs')
+    if micro_batched.slabs:
+        first, last = (graph.nodes[end(micro_batched.slabs)].name for end in (min, max))
+        slabs = max(len(cuts) - 1 for cuts in micro_batched.slabs.values())
+        rows = max(cuts[1] - cuts[0] for cuts in micro_batched.slabs.values())
+        n = len(micro_batched.slabs)
+        lines.append(f'{n} layers, "{first}" .. "{last}", run in {slabs} slabs of up to {rows} rows')
     return lines

@@ -62,6 +62,7 @@ def backward_reads(graph: Graph, unit: Node) -> set[int]:
         return set()
     needs = unit.layer.backward_needs(unit.propagate, unit.param_propagate)
     values = [unit.bottoms[i] for i in needs.bottoms] + [unit.tops[i] for i in needs.tops]
+    values += [v for v, which in unit.later if which == "data"]
     return {graph.values[v].data for v in values}
 
 

@@ -14,14 +14,16 @@ cut.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from ...layers.base import Layer
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
 from ...layers.mixins import RandomLayer
+from ...layers.slabs import AXIS
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
+from ...ops.axes import around_axis
 from ..build.graph import Graph, Node, Value
 from .regions import Region, boundaries, inner_values, output_cuts
 
@@ -35,6 +37,7 @@ class MicroBatchedGraph:
         starts: per region, the first image of each micro-batch, then the number of images.
         params: per parameter of the user's graph, its parameters in `graph`: one, or one per block of outputs.
         cuts: per layer in blocks, the first output of each block, then the number of outputs.
+        slabs: per layer in slabs, the first row of each slab of its tops, then the number of rows.
     """
 
     graph: Graph
@@ -42,6 +45,7 @@ class MicroBatchedGraph:
     starts: Mapping[Region, tuple[int, ...]]
     params: Mapping[int, tuple[int, ...]]
     cuts: Mapping[int, tuple[int, ...]]
+    slabs: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def names(self, blobs: Collection[str]) -> set[str]:
         """Return the names in `graph` of blobs of the user."""
@@ -60,10 +64,10 @@ def with_micro_batches(
     if not parts and not blocks:
         whole = {p.index: (p.index,) for p in graph.params}
         return MicroBatchedGraph(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
-    return _MicroBatching(graph, parts, blocks or {}).run()
+    return MicroBatching(graph, parts, blocks or {}).run()
 
 
-class _MicroBatching:
+class MicroBatching:
     """Build a `MicroBatchedGraph`, node by node."""
 
     def __init__(self, graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int]):
@@ -75,9 +79,21 @@ class _MicroBatching:
         self.new.params = [replace(p, node=-1, data=-1, diff=-1) for p in graph.params]
         self.params = {p.index: [p.index] for p in graph.params}
         self.cuts: dict[int, tuple[int, ...]] = {}
+        self.slab_spans: dict[int, tuple[int, ...]] = {}
 
     def run(self) -> MicroBatchedGraph:
         """Return the graph that runs."""
+        self.build()
+        for node in reversed(self.new.nodes):  # so the first micro-batch owns them
+            for p in node.params:
+                self.new.params[p].node = node.index
+        for v in self.old.last.values():
+            self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
+        values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
+        return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts, self.slab_spans)
+
+    def build(self) -> None:
+        """Add all layers and values."""
         starting = {region.first: region for region in self.parts}
         skip = -1
         for node in self.old.nodes:
@@ -88,13 +104,6 @@ class _MicroBatching:
                 self._in_blocks(node)
             elif node.index > skip:
                 self._plain(node)
-        for node in reversed(self.new.nodes):  # so the first micro-batch owns them
-            for p in node.params:
-                self.new.params[p].node = node.index
-        for v in self.old.last.values():
-            self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
-        values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
-        return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts)
 
     def _add(self, value: Value, **changes: Any) -> int:
         """Add a copy of a value with changes, and return its id."""
@@ -223,12 +232,14 @@ class _MicroBatching:
 
 @dataclass(frozen=True)
 class SplitValue:
-    """Describe a value, a parameter or a gradient whose parts lie in `buffers`, in order. half: as bfloat16."""
+    """Describe a value, a parameter or a gradient whose parts lie in `buffers`, in order. half: as bfloat16. outer: the
+    whole is so many pieces in memory, and every part has a share of each; 1: the parts lie one behind the other."""
 
     id: BufferId
     name: str
     buffers: tuple[int, ...]
     half: bool = False
+    outer: int = 1
 
 
 def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitValue]:
@@ -239,17 +250,19 @@ def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitVa
         return []
     found: dict[tuple[int, ...], SplitValue] = {}
 
-    def one(name: str, kind: str, ids: tuple[int, ...], half: bool = False) -> int:
+    def one(name: str, kind: str, ids: tuple[int, ...], half: bool = False, outer: int = 1) -> int:
         if len(ids) == 1:
             return ids[0]
         if ids not in found:
-            found[ids] = SplitValue(buffer_id(BufferKind.SPLIT, len(found)), f"{name}.{kind}", ids, half)
+            found[ids] = SplitValue(buffer_id(BufferKind.SPLIT, len(found)), f"{name}.{kind}", ids, half, outer)
         return found[ids].id
 
     for value in graph.values:
         mine = [run.values[v] for v in micro_batched.values[value.id]]
-        value.data = one(value.name, "data", tuple(v.data for v in mine), value.half)
-        value.diff = one(value.name, "diff", tuple(v.diff for v in mine), value.half)
+        producer = run.nodes[mine[0].producer]
+        outer = around_axis(value.shape, AXIS, value.channels_last).outer if producer.slab is not None else 1
+        value.data = one(value.name, "data", tuple(v.data for v in mine), value.half, outer)
+        value.diff = one(value.name, "diff", tuple(v.diff for v in mine), value.half, outer)
     for param in graph.params:
         pieces = [run.params[p] for p in micro_batched.params[param.index]]
         name = f"{graph.nodes[param.node].name}.param{param.position}"

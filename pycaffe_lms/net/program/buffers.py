@@ -75,10 +75,10 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
 
 
 def parts_to_manage(graph: Graph, table: BufferTable, least: int) -> dict[int, bool]:
-    """Map buffers of layers in micro-batches or blocks to True if the whole layer's would exceed `least` bytes."""
+    """Map buffers of layers in parts, blocks or slabs to True if the whole layer's would exceed `least` bytes."""
     found: dict[int, bool] = {}
     for node in graph.everyone():
-        parts = node.part or node.block
+        parts = node.part or node.block or node.slab
         if parts is None:
             continue
         values = [graph.values[v] for v in node.tops if graph.values[v].whole is None]
@@ -155,6 +155,7 @@ def _needed_by_backward(graph: Graph) -> set[int]:
         if node.need_backward:
             needs = node.layer.backward_needs(node.propagate, node.param_propagate)
             needed |= {node.bottoms[i] for i in needs.bottoms} | {node.tops[i] for i in needs.tops}
+            needed |= {v for v, which in node.later if which == "data"}
     return needed | {graph.stored(v) for v in needed}
 
 

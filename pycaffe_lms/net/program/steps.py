@@ -187,12 +187,17 @@ def backward_step(
         return None
     top_diffs = tuple(v.takes_gradient and v.diff in present for v in (graph.values[t] for t in node.tops))
     zero = bool(node.tops) and not any(top_diffs) and not layer.declares.gradients_without_top_diffs
+    zero |= any(which == "diff" and graph.values[v].diff not in present for v, which in node.later)
+    if zero and node.adds and all(node.adds):
+        return None  # zeros would be added to what later slabs wrote
     parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
     joins = tuple(
-        _joined(graph, node, i, present) if join and propagates and not zero else None
+        _joined(graph, node, i, present, join) if propagates and not zero else None
         for i, propagates in enumerate(propagate)
     )
-    for b, propagates, other in zip(node.bottoms, propagate, joins, strict=True):
+    for i, (b, propagates, other) in enumerate(zip(node.bottoms, propagate, joins, strict=True)):
+        if zero and node.adds and node.adds[i]:
+            continue
         if other is not None:
             parts.append(Access(graph.values[other].diff, UPDATE))
         elif propagates:
@@ -235,10 +240,14 @@ def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError 
     return None
 
 
-def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:
-    """Return another top of the bottom's Split to whose gradient that of bottom i can be added, None if there is
-    none."""
+def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: bool) -> int | None:
+    """Return the value to whose gradient that of bottom i is added: the bottom itself, to which a later slab of the
+    layer wrote, or, with `join`, another top of the bottom's Split. None if there is none."""
     own = graph.values[node.bottoms[i]]
+    if node.adds and node.adds[i]:
+        return own.id
+    if not join:
+        return None
     split = graph.nodes[own.producer]
     if i not in node.layer.accumulates_into or split.layer.type != SPLIT or own.whole is not None:
         return None
@@ -280,6 +289,7 @@ def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    parts += [Access(getattr(graph.values[v], which), READ) for v, which in node.later]
     mode = UPDATE if layer.declares.overwrites_top_diffs else READ
     parts += [Access(graph.values[t].diff, mode) for t, here in zip(node.tops, top_diffs, strict=True) if here]
     for scratch in layer.scratches.values():

@@ -205,6 +205,7 @@ class Executor:
                 self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
             ],
             accumulate=list(step.accumulate),
+            later=[value(v, which) for v, which in node.later],
             beside=self._branch.beside if step.makes is Gradients.ALL else nullcontext,
         )
 
@@ -237,7 +238,9 @@ class Executor:
 
     def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:
         ops = ops_of(self.device)
-        for b, wanted in zip(node.bottoms, node.propagate, strict=True):
+        for i, (b, wanted) in enumerate(zip(node.bottoms, node.propagate, strict=True)):
+            if node.adds and node.adds[i]:
+                continue  # a later slab wrote its gradient
             if wanted and on_host:
                 self._value(node, step, True, b, "diff").fill(0)
             elif wanted:

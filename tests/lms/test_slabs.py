@@ -1,0 +1,205 @@
+"""Layers in slabs: rows of the first spatial axis, with halos. They train to the numbers of whole layers."""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.tuning import Tuning
+
+from . import split_nets
+from .nets import train
+from .slab_nets import SLAB_NETS, conv, data
+from .split_nets import _of
+
+split_nets.NETS.update(SLAB_NETS)
+CLOSE = 1e-10  # of the largest number of an array, in float64; gradients behind which BatchNorm lies are 0
+SLABS = tuple(SLAB_NETS)
+
+
+def solver(net, device, *args, **options):
+    return split_nets.solver(net, device, *args, **options)
+
+
+@functools.cache
+def whole(net):
+    return train(solver(net, get_device("cpu"), dtype="float64"), 3)
+
+
+def assert_close(ours, theirs, tolerance=CLOSE, dtype="float64"):
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=tolerance)
+    for a, b in zip(ours[1], theirs[1], strict=True):
+        a, b = np.frombuffer(a, dtype), np.frombuffer(b, dtype)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(0.01, np.abs(b).max()))
+
+
+def cuts(s):
+    """Names of layers in slabs, with the first rows of their slabs."""
+    return {s.net.graph.nodes[i].name: rows for i, rows in s.net.arrangement.micro_batched.slabs.items()}
+
+
+@pytest.mark.parametrize("slabs", [2, 3, 5, 13])
+@pytest.mark.parametrize("net", SLABS)
+def test_in_slabs_a_net_trains_to_the_same_numbers(net, slabs):
+    s = solver(net, get_device("cpu"), LMSConfig(split_slabs=slabs), "float64")
+    assert len(cuts(s)) > 1
+    assert_close(train(s, 3), whole(net))
+    on_device = solver(net, SimDevice(64 << 20, order="random", seed=slabs), LMSConfig(split_slabs=slabs), "float64")
+    assert_close(train(on_device, 3), whole(net))
+
+
+def test_which_layers_run_in_slabs():
+    """The largest, and with more slabs smaller ones too; slabs of layers with strides begin at whole windows."""
+    few, many = (cuts(solver("unet", get_device("cpu"), LMSConfig(split_slabs=n))) for n in (2, 7))
+    assert few.keys() < many.keys()
+    assert many["d0"] == (0, 2, 4, 6, 8, 10, 12, 13) and many["p1"] == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert many["up0"] == (0, 2, 4, 6, 8, 10, 12, 14)
+    assert not {"loss", "cut0", "data"} & many.keys()
+
+
+@pytest.mark.parametrize("net", SLABS)
+def test_channels_last(net):
+    """Rows of an image lie one behind the other in that order; halos of several images do not."""
+    last = Tuning(channels_last=True)
+    expected = train(solver(net, SimDevice(64 << 20), dtype="float64", tuning=last), 3)
+    s = solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, split_slabs=4), "float64", last)
+    assert any(s.net.run_graph.nodes[v.producer].slab and v.channels_last for v in s.net.run_graph.values)
+    assert_close(train(s, 3), expected)
+
+
+@pytest.mark.parametrize("net", SLABS)
+def test_large_model_support_changes_no_bit_of_a_net_in_slabs(net):
+    """12 random orders of the streams a net, with and without look-ahead, replays and rematerialized values."""
+    expected = train(solver(net, SimDevice(64 << 20), LMSConfig(split_slabs=3)), 2)
+    for seed in range(12):
+        more = {"ahead": (0, 1, None)[seed % 3], "sync": seed % 4} if seed % 5 else {"recompute": True}
+        lms = LMSConfig(threshold_kb=1, split_slabs=3, frac=(0.0, 0.001)[seed % 2], **more)
+        s = solver(net, SimDevice(64 << 20, order="random", seed=seed), lms)
+        assert train(s, 2) == expected, f"seed {seed}"
+        assert s.runtime.stats.held == 0 and s.runtime.device.bytes_in > 0
+
+
+def test_split_backwards_change_no_bit():
+    expected = train(solver("unet", SimDevice(64 << 20), LMSConfig(split_slabs=3)), 2)
+    lms = LMSConfig(threshold_kb=1, split_slabs=3)
+    assert train(solver("unet", SimDevice(64 << 20), lms, tuning=Tuning(split_backward=True)), 2) == expected
+
+
+@pytest.mark.parametrize("net", SLABS)
+def test_every_blob_can_be_read_whole(net):
+    """Blobs and gradients of passes by hand; what a user writes to a blob reaches its slabs."""
+    nets = [solver(net, get_device("cpu"), LMSConfig(split_slabs=n), "float64").net for n in (3, 0)]
+    for one in nets:
+        one.forward_range()
+        one.backward_range()
+    ours, theirs = nets
+    assert list(ours.blobs) == list(theirs.blobs)
+    for name in theirs.blobs:
+        for read in ("read_data", "read_diff"):
+            a, b = (getattr(n.blobs[name], read)() for n in nets)
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12, err_msg=f"{name} {read}")
+    name = "d0" if net == "unet" else "sum"
+    start = [node.name for node in theirs.graph.nodes].index({"unet": "p1", "images": "pr"}[net])
+    for one in nets:
+        values = one.blobs[name].read_data()
+        one.blobs[name].data[...] = np.random.default_rng(1).normal(size=values.shape)
+        one.forward_range(start)
+    np.testing.assert_allclose(ours.blobs["loss"].read_data(), theirs.blobs["loss"].read_data(), rtol=1e-10)
+
+
+@functools.cache
+def least(net):
+    """Bytes of the device that training needs with whole layers, everything fetched on demand, gradients in two
+    steps."""
+    lms, tuning = LMSConfig(threshold_kb=1, ahead=0), Tuning(split_backward=True)
+    s = solver(net, SimDevice(64 << 20), lms, tuning=tuning)
+    return s.runtime.resident_bytes + s.runtime.workspace_bytes + s.net.memory.plans()["train"].arena_bytes
+
+
+def test_a_budget_below_the_largest_layer():
+    """One volume has no parts of its batch, so automatic mode cuts it into slabs."""
+    budget = int(0.75 * least("unet"))
+    with pytest.raises(OutOfDeviceMemory):
+        solver("unet", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=budget))
+    device = SimDevice(64 << 20, order="random", seed=5)
+    s = solver("unet", device, LMSConfig(threshold_kb=1, budget=budget, split="auto"))
+    assert "join0" in cuts(s) and not s.net.arrangement.micro_batched.starts
+    ours = train(s, 3)
+    assert device.in_use() <= budget and device.bytes_in > 0
+    n = s.net.splitting.slabs(s.net.graph)
+    assert ours == train(solver("unet", SimDevice(64 << 20), LMSConfig(split_slabs=n)), 3)
+    whole32 = train(solver("unet", get_device("cpu")), 3)
+    assert_close(ours, whole32, 1e-3, "float32")
+
+
+def test_what_fits_whole_runs_whole():
+    s = solver("unet", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=least("unet"), split="auto"))
+    assert cuts(s) == {} and train(s, 2) == train(solver("unet", SimDevice(64 << 20)), 2)
+
+
+def random_net(seed):
+    """A chain of random layers over one to three spatial axes, with a sum and a loss, and the shape of its blob."""
+    rng = np.random.default_rng(seed)
+    axes = int(rng.integers(1, 4))
+    shape = (int(rng.integers(1, 3)), 4, *(int(n) for n in rng.integers(9, 14 if axes < 3 else 11, size=axes)))
+    text, bottom, size = data(*shape, label=(shape[0], 2)), "data", list(shape[2:])
+    for i in range(6):
+        name, kind = f"l{i}", rng.choice(["conv", "pool", "up", "unit", "relu", "sum"])
+        k, s, p, d = (int(rng.integers(1, n)) for n in (5, 3, 3, 3))
+        p -= 1
+        if kind == "conv" and min(size) + 2 * p >= d * (k - 1) + 1:
+            group = int(rng.choice([1, 2, 4]))
+            fields = f"kernel_size: {k} stride: {s} pad: {p} dilation: {d} group: {group}"
+            text += conv(name, bottom, 4, fields)
+            size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n in size]
+        elif kind == "pool" and p < k and s <= k and min(size) >= k:
+            how, ceil = rng.choice(["MAX", "AVE", "AVE_EXC_PAD"]), bool(rng.integers(0, 2))
+            mode = "CEIL" if ceil else "FLOOR"
+            fields = f"pool: {how} kernel_size: {k} stride: {s} pad: {p} round_mode: {mode}"
+            text += _of(name, "Pooling", bottom, more=f"pooling_param {{ {fields} }}")
+            outs = []
+            for n in size:
+                out = (-(-(n + 2 * p - k) // s) if ceil else (n + 2 * p - k) // s) + 1
+                outs.append(out - 1 if p and (out - 1) * s >= n + p else out)
+            size = outs
+        elif kind == "up" and max(size) < 16 and s * (min(size) - 1) + d * (k - 1) + 1 - 2 * p >= 1:
+            text += conv(name, bottom, 4, f"kernel_size: {k} stride: {s} pad: {p} dilation: {d}", "Deconvolution")
+            size = [s * (n - 1) + d * (k - 1) + 1 - 2 * p for n in size]
+        elif kind == "unit":
+            text += _of(f"bn{i}", "BatchNorm", bottom, name)
+            text += _of(f"scale{i}", "Scale", name, name, "scale_param { bias_term: true }")
+        elif kind == "sum":
+            text += _of(f"{name}a", "TanH", bottom) + _of(name, "Eltwise", f"{name}a {bottom}")
+        else:
+            text += _of(name, "ReLU", bottom, more="relu_param { negative_slope: 0.1 }")
+        bottom = name
+    text += _of("flat", "Flatten", bottom) + _of(
+        "fc", "InnerProduct", "flat", more='inner_product_param { num_output: 2 weight_filler { type: "xavier" } }'
+    )
+    assert prod(size) > 0
+    return text + _of("loss", "EuclideanLoss", "fc label")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_nets(seed):
+    """Odd sizes, strides, paddings, dilation, groups, 1 to 3 spatial axes, random numbers of slabs."""
+    name = f"random slabs {seed}"
+    split_nets.NETS[name] = random_net(seed)
+    slabs = int(np.random.default_rng(seed).integers(2, 12))
+
+    def trained(device, lms=None, dtype="float32"):
+        return train(solver(name, device, lms, dtype, base_lr=1e-4), 2)
+
+    in_slabs = LMSConfig(split_slabs=slabs)
+    ours = trained(get_device("cpu"), in_slabs, "float64")
+    assert_close(ours, trained(get_device("cpu"), dtype="float64"))
+    device = SimDevice(64 << 20, order="random", seed=seed)
+    lms = LMSConfig(threshold_kb=1, split_slabs=slabs, frac=0.001)
+    assert trained(device, lms) == trained(SimDevice(64 << 20), in_slabs)
