@@ -4,7 +4,8 @@ Three layers do the work of one BatchNorm layer with the batch's statistics. For
 `SlabStatisticsLayer`, `SlabApplyLayer` of each slab. Backward, in reverse: `SlabApplyLayer` adds up the two sums over
 all slabs, from the last to the first, in the "gradient" of the statistics; then `SlabMomentsLayer` computes that of
 each slab. Operations are those of synchronized BatchNorm, where slabs stand for ranks. The backward reads tops, not
-bottoms, so it works in place.
+bottoms, so it works in place. In a solver's iterations Scale and ReLU join it (`net/passes/fusion.py`): then backward
+reads x, of which everything else is made again where memory is short.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Sequence
 
 from ...arrays import AnyArray
 from ...ops.axes import around_axis
-from ...ops.records import BatchNorm, Moments, RunningSums
+from ...ops.records import Affine, BatchNorm, Moments, RunningSums
 from ...ops.sum_parts import reduction_parts
 from ...proto.caffe_pb2 import LayerParameter
-from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes, at_least, exactly
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shapes, at_least, exactly
 from .batch_norm import BatchNormLayer
+from .scale import ScaleLayer
 
 
 class _SlabNorm(Layer):
@@ -117,8 +119,7 @@ class SlabStatisticsLayer(_SlabNorm):
         each = 2 * c + 1
         for k, moments in enumerate(io.bottom):
             io.ops.copy(moments, gathered[k * each : (k + 1) * each])
-        statistics = Moments(top[:c], top[c : 2 * c])
-        io.ops.sync_norm_statistics(gathered, statistics, top[2 * c :], RunningSums(*io.param[:3]), self.rule)
+        io.ops.sync_norm_statistics(gathered, _moments(top, c), top[2 * c :], RunningSums(*io.param[:3]), self.rule)
 
     def backward(self, io: Pass) -> None:
         # force_backward asks for every gradient: that of a statistic, which is never learned, is 0
@@ -135,6 +136,10 @@ class SlabApplyLayer(_SlabNorm):
 
     declares = Declaration(bottoms=exactly(2), in_place=InPlace.ALLOWED, any_precision=True)
 
+    @property
+    def role(self) -> Role | None:
+        return Role.NORMALISE_SLAB
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self._declare_work(bottom_shapes[0], forward=False)
         self._declare_plain()
@@ -146,8 +151,7 @@ class SlabApplyLayer(_SlabNorm):
         return (("bottom", 0, 0),) if forward else ()
 
     def forward(self, io: Pass) -> None:
-        c, statistics = self.channels, io.bottom[1]
-        io.ops.batch_norm_apply(io.bottom[0], io.top[0], Moments(statistics[:c], statistics[c : 2 * c]), self.grid)
+        io.ops.batch_norm_apply(io.bottom[0], io.top[0], _moments(io.bottom[1], self.channels), self.grid)
 
     def backward(self, io: Pass) -> None:
         found, sums = io.bottom_diff[1], io.scratch["sums"]
@@ -156,3 +160,79 @@ class SlabApplyLayer(_SlabNorm):
         io.ops.sync_norm_sums(io.top[0], io.top_diff[0], self._plain(io), sums, io.scratch["work"], self.grid)
         both: list[AnyArray] = [found[: 2 * self.channels], sums] if io.bottom_adds[1] else [sums]
         io.ops.sum_arrays(both, found[: 2 * self.channels])
+
+
+class FusedSlabApplyLayer(_SlabNorm):
+    """y = act(xhat * scale + bias) for a slab, as `SlabApplyLayer`, Scale and ReLU; act: max(., 0), or none.
+
+    Bottom 0: the slab of x. Bottom 1: the statistics. Top 0: the slab of y. Parameters: those of the Scale.
+    Backward reads x, with a ReLU y, and overwrites y's gradient with that of the ReLU's input.
+    """
+
+    declares = Declaration(bottoms=exactly(2), overwrites_top_diffs=True, any_precision=True)
+
+    def __init__(self, param: LayerParameter, apply: SlabApplyLayer, affine: ScaleLayer | None, *, relu: bool):
+        super().__init__(apply.norm, param.name, param.bottom, param.top)
+        self.affine, self.relu = affine, relu
+        self.params = list(affine.params) if affine is not None else []
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self._declare_work(bottom_shapes[0], forward=False)
+        self.scratch("sums", (2 * self.channels,), lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset({0, 1}), tops=frozenset({0} if self.relu else ()))
+
+    def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
+        return (("bottom", 0, 0),) if forward else ()
+
+    def forward(self, io: Pass) -> None:
+        affine = Affine(*io.param, *[None] * (2 - len(io.param)))
+        moments = _moments(io.bottom[1], self.channels)
+        io.ops.fused_norm.forward(io.bottom[0], None, io.top[0], moments, affine, self.relu, self.grid, None)
+
+    def backward(self, io: Pass) -> None:
+        c, dy, sums = self.channels, io.top_diff[0], io.scratch["sums"]
+        if self.relu:
+            io.ops.relu.backward(io.top[0], dy, dy, 0.0)
+        moments = _moments(io.bottom[1], c)
+        io.ops.sync_norm_sums(io.bottom[0], dy, moments, sums, io.scratch["work"], self.grid)
+        for total, diff, add in zip((sums[c:], sums[:c]), io.param_diff, io.accumulate, strict=False):
+            if diff is not None:
+                io.ops.sum_arrays([diff, total] if add else [total], diff)
+        found = io.bottom_diff[1]
+        if found is not None:
+            io.ops.sum_arrays([found[: 2 * c], sums] if io.bottom_adds[1] else [sums], found[: 2 * c])
+
+
+class FusedSlabMomentsLayer(SlabMomentsLayer):
+    """Does as `SlabMomentsLayer` where `FusedSlabApplyLayer` runs; its backward reads x and the scale.
+
+    Parameters: the scale, if there is one. `io.later`: the gradient that `FusedSlabApplyLayer` left, the statistics,
+    their "gradient".
+    """
+
+    def __init__(self, moments: SlabMomentsLayer, affine: ScaleLayer | None):
+        super().__init__(moments.norm, moments.name, moments.param.bottom, moments.param.top)
+        self.params = list(affine.params[:1]) if affine is not None else []
+
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self._declare_work(bottom_shapes[0], forward=True)
+        self.scratch("sums", (2 * self.channels,), lives=Lives.CALL, forward=False)
+
+    def forward_needs(self) -> Needs:
+        return Needs(bottoms=frozenset({0}))
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        return Needs(bottoms=frozenset({0}), params=frozenset(range(len(self.params))))
+
+    def backward(self, io: Pass) -> None:
+        c, (dy, statistics, found) = self.channels, io.later
+        sums, scale = io.scratch["sums"], io.param[0] if self.params else None
+        io.ops.copy(found[: 2 * c], sums)  # the operation changes them
+        moments, items = _moments(statistics, c), statistics[2 * c :]
+        io.ops.sync_norm_gradient(io.bottom[0], dy, io.bottom_diff[0], moments, scale, sums, items, self.grid)
+
+
+def _moments(statistics: AnyArray, channels: int) -> Moments:
+    return Moments(statistics[:channels], statistics[channels : 2 * channels])

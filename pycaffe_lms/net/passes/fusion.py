@@ -9,6 +9,7 @@ a user starts by hand run layer by layer.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from ...layers.base import Layer
 from ...layers.conv.convolution import ConvolutionLayer, FusedConvolutionLayer
@@ -16,12 +17,14 @@ from ...layers.declarations import Role
 from ...layers.norm.batch_norm import BatchNormLayer
 from ...layers.norm.fused_norm import FusedNormLayer
 from ...layers.norm.scale import ScaleLayer
+from ...layers.norm.slab_norm import FusedSlabApplyLayer, FusedSlabMomentsLayer, SlabApplyLayer, SlabMomentsLayer
 from ...proto import caffe_pb2
 from ..build.graph import Graph, Node
 
 _FOLLOWING: dict[Role | None, tuple[Role, ...]] = {
     Role.CONVOLVE: (Role.RECTIFY,),
     Role.NORMALISE: (Role.AFFINE, Role.ADD, Role.RECTIFY),
+    Role.NORMALISE_SLAB: (Role.AFFINE, Role.RECTIFY),
 }
 
 
@@ -52,8 +55,31 @@ def find_groups(
             if len(chain) > 1 and not _overwrites_gradient(graph, chain, kept_gradients):
                 taken.update(n.index for n in chain)
                 groups.append(chain)
-    groups.sort(key=lambda chain: chain[-1].index)
+    groups = _whole_norms(graph, groups)
+    groups.sort(key=lambda chain: chain[0].index if isinstance(chain[0].layer, SlabMomentsLayer) else chain[-1].index)
     return [_make(graph, chain, k) for k, chain in enumerate(groups)]
+
+
+def _whole_norms(graph: Graph, groups: list[list[Node]]) -> list[list[Node]]:
+    """Return the groups without those of a BatchNorm in slabs whose slabs do not all run as alike groups; with a group
+    of one for each layer of moments, whose backward then is another."""
+    found = {chain[0].index: chain for chain in groups if chain[0].layer.role is Role.NORMALISE_SLAB}
+    if not found:
+        return groups
+    slabs: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.layer.role is Role.NORMALISE_SLAB:
+            slabs.setdefault(node.origin, []).append(node)
+    kept: dict[int, dict[int, list[Node]]] = {}  # BatchNorm -> slab -> its chain
+    for origin, nodes in slabs.items():
+        chains = [found[node.index] for node in nodes if node.index in found]
+        if len(chains) == len(nodes) and len({tuple(n.origin for n in chain) for chain in chains}) == 1:
+            kept[origin] = {chain[0].slab[0]: chain for chain in chains if chain[0].slab is not None}
+    chosen = [chain for chain in groups if chain[0].index not in found or chain[0].origin in kept]
+    for node in graph.nodes:
+        if isinstance(node.layer, SlabMomentsLayer) and node.origin in kept and node.slab is not None:
+            chosen.append([node, *kept[node.origin][node.slab[0]]])
+    return chosen
 
 
 def _chain(
@@ -88,6 +114,8 @@ def _chain(
 def _overwrites_gradient(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
     """Return whether a fused convolution with ReLU would overwrite a gradient that may be read later. It would not if
     the ReLU is in place and a user does not keep the blob's gradient."""
+    if chain[0].layer.role is Role.NORMALISE_SLAB:
+        return graph.values[chain[-1].tops[0]].name in kept or bool(graph.values[chain[-1].tops[0]].loss_weight)
     if chain[0].layer.role is not Role.CONVOLVE:
         return False
     inner, last = graph.values[chain[0].tops[0]], graph.values[chain[-1].tops[0]]
@@ -100,8 +128,25 @@ def _runs_alike(a: Node, b: Node) -> bool:
     return alike and a.layer.param.lms_param == b.layer.param.lms_param
 
 
+def _make_moments(graph: Graph, node: Node, chain: list[Node], index: int) -> Node:
+    """Return a group of one: the layer of a slab's moments where `chain`, with the same slab, is a group."""
+    affine = next((n for n in chain if n.layer.role is Role.AFFINE), None)
+    assert isinstance(node.layer, SlabMomentsLayer), "asked by the caller"
+    scale = affine.layer if affine is not None else None
+    assert scale is None or isinstance(scale, ScaleLayer), "by its role"
+    made = replace(node, layer=FusedSlabMomentsLayer(node.layer, scale), scratch={}, group=index, members=(node.index,))
+    made.params = affine.params[:1] if affine is not None else []
+    made.param_propagate = [False] * len(made.params)
+    statistics = chain[0].bottoms[1]
+    made.later = ((chain[-1].tops[0], "diff"), (statistics, "data"), (statistics, "diff"))
+    made.layer.update_context(needs_backward=node.need_backward, channels_last=node.channels_last, half=node.half)
+    return made
+
+
 def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     """Return a node that runs a chain as one layer; `index` is its index among the groups."""
+    if isinstance(chain[0].layer, SlabMomentsLayer):
+        return _make_moments(graph, chain[0], chain[1:], index)
     first, last = chain[0], chain[-1]
     by_role = {node.layer.role: node for node in chain}
     affine, add = by_role.get(Role.AFFINE), by_role.get(Role.ADD)
@@ -119,6 +164,10 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     layer: Layer
     if isinstance(first.layer, ConvolutionLayer):
         layer = FusedConvolutionLayer(param, first.layer)
+    elif isinstance(first.layer, SlabApplyLayer):
+        scale = affine.layer if affine is not None else None
+        assert scale is None or isinstance(scale, ScaleLayer), "by its role"
+        layer = FusedSlabApplyLayer(param, first.layer, scale, relu=Role.RECTIFY in by_role)
     else:
         norm, scale = first.layer, affine.layer if affine is not None else None
         assert isinstance(norm, BatchNormLayer) and (scale is None or isinstance(scale, ScaleLayer)), "by their roles"
@@ -129,6 +178,6 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     node.param_propagate = [p for n in chain for p in n.param_propagate]
     node.propagate, node.need_backward = propagate, first.need_backward
     node.channels_last, node.half = first.channels_last, first.half
-    node.origin, node.part = last.origin, last.part
+    node.origin, node.part, node.slab, node.adds = last.origin, last.part, last.slab, first.adds
     node.group, node.members = index, tuple(sorted(n.index for n in chain))
     return node
