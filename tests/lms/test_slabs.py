@@ -144,6 +144,17 @@ def test_what_fits_whole_runs_whole():
     assert cuts(s) == {} and train(s, 2) == train(solver("unet", SimDevice(64 << 20)), 2)
 
 
+def test_what_stands_in_the_way_is_said():
+    """The largest layer is one that needs all rows: no number of slabs helps."""
+    fc = 'inner_product_param { num_output: 64 weight_filler { type: "xavier" } }'
+    text = data(1, 2, 64, 64, label=(1, 64)) + conv("c", "data", 4) + _of("mvn", "MVN", "c")
+    text += _of("gp", "Pooling", "mvn", more="pooling_param { pool: AVE global_pooling: true }")
+    split_nets.NETS["stands"] = text + _of("fc", "InnerProduct", "gp", more=fc) + _of("l", "EuclideanLoss", "fc label")
+    lms = LMSConfig(threshold_kb=1, budget=120_000, split="auto")
+    with pytest.raises(OutOfDeviceMemory, match='layer "mvn" cannot run in slabs: it needs all rows at once'):
+        solver("stands", SimDevice(64 << 20), lms)
+
+
 def random_net(seed):
     """A chain of random layers over one to three spatial axes, with a sum and a loss, and the shape of its blob."""
     rng = np.random.default_rng(seed)

@@ -185,6 +185,8 @@ class Need:
                 if not more_parts or net.ran or not net.runtime.active or not self._widen(error):
                     with net.placed():
                         net.runtime.check_resident()  # raises a more specific error if resident buffers fill the device
+                    if more_parts and net.splitting.obstacle is not None:
+                        error.message += f"; {net.splitting.obstacle}"
                     raise
                 if self.seconds is not None:
                     self._adopt(min(self._multiples(), key=self._predicted))

@@ -21,7 +21,7 @@ from ...lms.program import Buffer
 from ..build.graph import Graph, Node
 from ..passes.micro_batch import MicroBatchedGraph
 from ..passes.regions import Region, boundaries, cuttable, find_regions, inner_values
-from ..passes.slabs import cuttable_into_slabs, most_slabs
+from ..passes.slabs import cuttable_into_slabs, most_slabs, refuses_slabs
 from ..program.programs import AnyStep
 from ..program.steps import LayerStep
 
@@ -45,6 +45,7 @@ class Splitting:
         asked_blocks: the same for blocks of outputs, for every layer that can be cut.
         asked_slabs: the same for slabs of the largest layers. A net in slabs has no parts of the batch.
         chosen: what was chosen here so far.
+        obstacle: which layer cannot run in slabs, and why, where more slabs were wanted last; None: none is in the way.
         given: blocks, by layer, of layers that share parameters with another net and so are cut as there; 1: whole.
     """
 
@@ -53,6 +54,7 @@ class Splitting:
     asked_slabs: int | None = 0
     chosen: Chosen = Chosen()
     given: dict[int, int] = field(default_factory=dict)
+    obstacle: str | None = None
 
     def blocks(self, graph: Graph) -> dict[int, int]:
         """Return the number of blocks by layer, for layers that run in more than one."""
@@ -132,11 +134,17 @@ class Splitting:
     ) -> bool:
         """Choose more slabs, and no parts of the batch. Returns whether the choice grew; arguments as of `widen`."""
         now, most, able = max(1, self.slabs(graph)), most_slabs(graph), frozenset(cuttable_into_slabs(graph))
+        self.obstacle = None
         for step, nbytes in zip(steps, need, strict=True):
             if nbytes > limit:
                 node = micro_batched.graph.nodes[step.node] if isinstance(step, LayerStep) else None
-                whole = node is None or (node.slab is None and node.origin in micro_batched.slabs)  # it joins slabs
-                if whole or node is None or node.origin not in able:
+                if node is None:
+                    return False  # an update
+                joins = node.slab is None and node.origin in micro_batched.slabs
+                if joins or node.origin not in able:
+                    why = "joins the slabs of an output" if joins else refuses_slabs(graph, graph.nodes[node.origin])
+                    name = graph.nodes[node.origin].name
+                    self.obstacle = f'layer "{name}" cannot run in slabs: it {why or "reads a blob that is not cut"}'
                     return False
         wanted = max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit)))
         if now >= most or not able:
