@@ -17,6 +17,7 @@ from ..ops.axes import around_axis, memory_shape
 from ..proto.caffe_pb2 import LayerParameter
 from .base import Gradients, InPlace, Layer, Lives, Needs, Ops, Pass, Rows, Shape, Shapes, at_least
 from .micro_batch import join_along
+from .mixins import RandomLayer
 
 AXIS = 2  # along which blobs are cut
 Span = tuple[int, int]  # rows [first, end)
@@ -64,6 +65,8 @@ def slab_of(
     part = copy(layer)
     part.scratches, part.name = {}, f"{layer.name} [slab {number + 1}/{slabs}]"
     part.take_rows(*own, total)
+    if isinstance(part, RandomLayer) and isinstance(layer, RandomLayer):
+        part.whole = layer
     if rows.top == own and all(len(ps) == 1 and ps[0].rows == rows.bottom and ps[0].alone for ps in bottoms):
         return part
     return SlabLayer(part, rows, own, bottoms, names)

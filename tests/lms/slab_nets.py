@@ -53,4 +53,11 @@ SLAB_NETS = {
     + conv("score", "pr", 3, "kernel_size: 1")
     + _of("both", "Eltwise", "score cut_or_u").replace("cut_or_u", "cut")
     + LOSS.replace("score label", "both label"),
+    "dropout": data(2, 2, 11, 6, 8)
+    + conv("c1", "data", 4)
+    + _of("drop1", "Dropout", "c1", "c1")
+    + conv("c2", "c1", 3)
+    + _of("drop2", "Dropout", "c2", "drop2", "dropout_param { dropout_ratio: 0.3 }")
+    + conv("score", "drop2", 3)
+    + LOSS,
 }

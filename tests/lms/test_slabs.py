@@ -105,8 +105,8 @@ def test_every_blob_can_be_read_whole(net):
         for read in ("read_data", "read_diff"):
             a, b = (getattr(n.blobs[name], read)() for n in nets)
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12, err_msg=f"{name} {read}")
-    name = "d0" if net == "unet" else "sum"
-    start = [node.name for node in theirs.graph.nodes].index({"unet": "p1", "images": "pr"}[net])
+    name = {"unet": "d0", "images": "sum", "dropout": "c1"}[net]
+    start = [node.name for node in theirs.graph.nodes].index({"unet": "p1", "images": "pr", "dropout": "drop1"}[net])
     for one in nets:
         values = one.blobs[name].read_data()
         one.blobs[name].data[...] = np.random.default_rng(1).normal(size=values.shape)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ...ops.axes import around_axis
 from ...ops.records import Affine, Grid
-from ..base import TRAIN, AnyArray, Declaration, InPlace, Lives, Needs, Ops, Pass, Reads, Shape, Shapes, count, exactly
+from ..base import (
+    TRAIN,
+    AnyArray,
+    Declaration,
+    InPlace,
+    Lives,
+    Needs,
+    Ops,
+    Pass,
+    Reads,
+    Rows,
+    Shape,
+    Shapes,
+    count,
+    exactly,
+)
 from ..mixins import LANES, RandomLayer
 from ..registry import register_layer
 
@@ -28,6 +44,7 @@ class DropoutLayer(RandomLayer):
     declares = Declaration(
         in_place=InPlace.ALLOWED, backward_reads=Reads.NONE, splits_over_batch=True, any_precision=True
     )
+    _slab: tuple[int, int] | None = None  # of a slab: its first row, and the rows of the whole
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.dropout_param
@@ -40,24 +57,54 @@ class DropoutLayer(RandomLayer):
         if not self.drops and self.test_scale != 1:
             self.declares = replace(self.declares, any_precision=False)
 
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        self._row = count(bottom_shapes[0], 3)
+        return super().infer_shapes(bottom_shapes)
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        begins_a_block = not self.drops or self._row % LANES == 0  # every row of every plane
+        return Rows((first, end), (first, end)) if begins_a_block else None
+
+    def take_rows(self, first: int, end: int, rows: int) -> None:
+        self._slab = first, rows
+
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self._planes, self._plane_blocks = (
+            1,
+            0,
+        )  # the pieces of a slab, and the blocks from one to the next in the whole
+        if self._slab is not None:
+            first, rows = self._slab
+            grid = around_axis(tuple(bottom_shapes[0]), 2, self.context.channels_last)
+            self._planes, self._plane_blocks = grid.outer, rows * grid.inner // LANES
+            self.first_block = first * grid.inner // LANES
         if self.drops:
-            self.step_scalar("key", 3)
+            self.step_scalar("key", 3 * self._planes)
 
     def next_step_scalars(self) -> dict[str, Sequence[int]]:
-        return self.next_key()
+        seed, draws, block = self.next_key()["key"]
+        return {"key": [n for p in range(self._planes) for n in (seed, draws, block + p * self._plane_blocks)]}
 
     def forward(self, io: Pass) -> None:
         if self.drops:
-            io.ops.dropout.forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"], self.scale)
+            self._drop(io, io.ops.dropout.forward, io.bottom[0], io.top[0])
         else:
             self._pass_on(io, io.bottom[0], io.top[0])
 
     def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.drops:
-            io.ops.dropout.backward(dy, dx, self.ratio, io.scratch["key"], self.scale)
+            self._drop(io, io.ops.dropout.backward, dy, dx)
         else:
             self._pass_on(io, dy, dx)
+
+    def _drop(self, io: Pass, drop: Callable[..., None], x: AnyArray, y: AnyArray) -> None:
+        key = io.scratch["key"]
+        if self._planes == 1:
+            drop(x, y, self.ratio, key, self.scale)
+            return
+        pieces = (values.reshape(self._planes, -1) for values in (x, y))
+        for p, (piece, made) in enumerate(zip(*pieces, strict=True)):
+            drop(piece, made, self.ratio, key[3 * p : 3 * p + 3], self.scale)
 
     def _pass_on(self, io: Pass, x: AnyArray, y: AnyArray) -> None:
         io.ops.copy(x, y)

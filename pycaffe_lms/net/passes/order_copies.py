@@ -103,8 +103,10 @@ class Copies:
                 self._copy(io, which, k, arrays[which][k], copy, inwards=True)
                 arrays[which][k] = copy
         written = [(which, k, arrays[which][k]) for which, k in writes if arrays[which][k] is not None]
-        for which, k, _ in written:
-            arrays[which][k] = io.scratch[f"copy.{which}{k}"]
+        for which, k, array in written:
+            arrays[which][k] = copy = io.scratch[f"copy.{which}{k}"]
+            if which == "bottom_diff" and io.bottom_adds and io.bottom_adds[k]:
+                self._copy(io, which, k, array, copy, inwards=True)
         run(io)
         for which, k, array in written:
             self._copy(io, which, k, io.scratch[f"copy.{which}{k}"], array, inwards=False)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...layers.base import Layer, Runs, count
+from ...layers.mixins import RandomLayer
 from ...layers.norm.batch_norm import BatchNormLayer
 from ...layers.norm.slab_norm import SlabApplyLayer, SlabMomentsLayer, SlabStatisticsLayer
 from ...layers.slabs import AXIS, SlabPiece, Span, join_of, needed, slab_of
@@ -68,7 +69,9 @@ def cuttable_into_slabs(graph: Graph) -> list[int]:
 
 def _reads_slabs(node: Node) -> bool:
     """Return whether slabs of a layer read slabs only: a slab of a whole value does not lie in one piece."""
-    return bool(node.layer.shares_data()) or (isinstance(node.layer, BatchNormLayer) and node.layer.splits_over_slabs)
+    layer = node.layer
+    norm = isinstance(layer, BatchNormLayer) and layer.splits_over_slabs
+    return bool(layer.shares_data()) or norm or (isinstance(layer, RandomLayer) and layer.random)
 
 
 def chosen_layers(graph: Graph, slabs: int) -> list[int]:
