@@ -153,6 +153,7 @@ class Declaration:
     any_precision: bool = False  # bottoms and tops may all be bfloat16, as those of `layout_agnostic` layers
     prefers_half: bool = False
     full_precision: frozenset[int] = frozenset()  # bottoms that hold indices: never rounded, nor copies compressed
+    full_precision_tops: bool = False  # tops are of the net's type also where bottoms are bfloat16
 
     # what happens between passes
     dynamic_shape_bottoms: frozenset[int] = frozenset()  # shapes depend on their values, see `read_dynamic_shapes`

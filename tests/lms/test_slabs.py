@@ -86,6 +86,28 @@ def test_large_model_support_changes_no_bit_of_a_net_in_slabs(net):
         assert s.runtime.stats.held == 0 and s.runtime.device.bytes_in > 0
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("net", SLABS)
+def test_activations_in_16_bits(net, last):
+    """The same bits managed or not; nearly the losses of whole layers; statistics are never rounded to 16 bits."""
+    tuning = Tuning(half=True, channels_last=last)
+    found = []
+    for threshold in (0, 1):
+        lms = LMSConfig(threshold_kb=threshold, split_slabs=4)
+        s = solver(net, SimDevice(64 << 20, order="random", seed=threshold), lms, tuning=tuning)
+        slabs = [node for node in s.net.run_graph.everyone() if node.slab is not None]
+        assert any(node.half for node in slabs)
+        small = {v.id for v in s.net.run_graph.values if len(v.shape) == 1}
+        for node in slabs:
+            copied = {int(name[-1]) for name in node.layer.scratches if name.startswith("copy.bottom")}
+            assert not {node.bottoms[i] for i in copied} & small
+            assert "copy.top0" not in node.layer.scratches or not small.intersection(node.tops)
+        found.append(train(s, 3))
+    assert found[0] == found[1]
+    whole_losses = train(solver(net, SimDevice(64 << 20), tuning=tuning), 3)[0]
+    np.testing.assert_allclose(found[0][0], whole_losses, rtol=0.02)
+
+
 def test_split_backwards_change_no_bit():
     expected = train(solver("unet", SimDevice(64 << 20), LMSConfig(split_slabs=3)), 2)
     lms = LMSConfig(threshold_kb=1, split_slabs=3)

@@ -61,7 +61,7 @@ class SlabMomentsLayer(_SlabNorm):
     Backward reads, as `io.later`: the slab of y, its gradient, the statistics, their "gradient".
     """
 
-    declares = Declaration(gradients_without_top_diffs=True, any_precision=True)
+    declares = Declaration(gradients_without_top_diffs=True, any_precision=True, full_precision_tops=True)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(2 * self.channels + 1,)]
@@ -134,7 +134,9 @@ class SlabApplyLayer(_SlabNorm):
     Bottom 0: the slab of x. Bottom 1: the statistics. Top 0: the slab of y; may be in place. Backward reads the top.
     """
 
-    declares = Declaration(bottoms=exactly(2), in_place=InPlace.ALLOWED, any_precision=True)
+    declares = Declaration(
+        bottoms=exactly(2), in_place=InPlace.ALLOWED, any_precision=True, full_precision=frozenset({1})
+    )
 
     @property
     def role(self) -> Role | None:
@@ -169,7 +171,9 @@ class FusedSlabApplyLayer(_SlabNorm):
     Backward reads x, with a ReLU y, and overwrites y's gradient with that of the ReLU's input.
     """
 
-    declares = Declaration(bottoms=exactly(2), overwrites_top_diffs=True, any_precision=True)
+    declares = Declaration(
+        bottoms=exactly(2), overwrites_top_diffs=True, any_precision=True, full_precision=frozenset({1})
+    )
 
     def __init__(self, param: LayerParameter, apply: SlabApplyLayer, affine: ScaleLayer | None, *, relu: bool):
         super().__init__(apply.norm, param.name, param.bottom, param.top)

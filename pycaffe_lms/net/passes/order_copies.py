@@ -19,11 +19,11 @@ from .memory_order import matters
 def differs(graph: Graph, node: Node, v: int, bottom: int | None = None) -> bool:
     """Return whether a layer accesses a value in another order or type than it is stored in.
 
-    bottom: which it is; None: it is a top. Tops of losses are always of the net's type."""
+    bottom: which it is; None: it is a top. Tops of losses and statistics are always of the net's type."""
     value, own = graph.values[v], node.layer.declares
     if value.channels_last != node.channels_last and matters(value.shape):
         return True
-    if bottom is None and own.is_loss:
+    if bottom is None and (own.is_loss or own.full_precision_tops):
         return False
     return value.half != node.half and own.runs_on is Runs.DEVICE and bottom not in own.full_precision
 
