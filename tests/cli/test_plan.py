@@ -362,6 +362,33 @@ def test_parameters_that_do_not_fit_are_planned_in_blocks(tmp_path, capsys):
     assert "-lms_split_outputs" in capsys.readouterr().err
 
 
+def test_slabs_of_one_volume(capsys, tmp_path):
+    """A batch of one has no parts: -lms_split auto cuts the volume into slabs, and steps, budgets and JSON say so."""
+    conv = "convolution_param {{ num_output: {} kernel_size: 3 pad: 1 }}"
+    text = f"""
+    layer {{ name: "data" type: "DummyData" top: "data" top: "label"
+            dummy_data_param {{ shape {{ dim: 1 dim: 2 dim: 24 dim: 16 dim: 16 }}
+                               shape {{ dim: 1 dim: 1 dim: 24 dim: 16 dim: 16 }} }} }}
+    layer {{ name: "a" type: "Convolution" bottom: "data" top: "a" {conv.format(32)} }}
+    layer {{ name: "bn" type: "BatchNorm" bottom: "a" top: "a" }}
+    layer {{ name: "b" type: "Convolution" bottom: "a" top: "b" {conv.format(2)} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }}
+    """
+    path, found = tmp_path / "net.prototxt", tmp_path / "plan.json"
+    path.write_text(text)
+    argv = ["-model", str(path), "-lms", "1", "-workspace", "1KB", "-json", str(found)]
+    _, whole = _plan(capsys, *argv, "-lms_budget", "8MB", "-summary")
+    [least] = re.findall(r"^Least budget with layers whole: .* -lms_budget (\d+)KB", whole, re.M)
+    [parts] = re.findall(r"^Least budget with layers in parts or slabs: .* -lms_budget (\d+)KB", whole, re.M)
+    assert 24 * 16 * 16 * 32 * 4 * 2 >> 10 <= int(least) and int(parts) <= int(least) // 2
+    code, out = _plan(capsys, *argv, "-lms_budget", f"{int(least) // 2}KB", "-lms_split", "auto", "-steps")
+    [said] = re.findall(r'^(3 layers, "a" .. "b", run in (\d+) slabs of up to \d+ rows)$', out, re.M)
+    assert code == 0 and json.loads(found.read_text())["parts"] == [said[0]]
+    for i in range(int(said[1])):
+        for step in ("forward:a [slab ", "forward:bn [moments ", "backward:b [slab "):
+            assert f"{step}{i + 1}/{said[1]}]" in out
+
+
 def test_activations_in_16_bits(capsys):
     """About half the bytes, and products that take half the time."""
     model, found = str(MODELS / "resnet-50/train_dummy.prototxt"), []

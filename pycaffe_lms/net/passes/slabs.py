@@ -103,8 +103,8 @@ def most_slabs(graph: Graph) -> int:
 def slab_cuts(rows: int, least: int, slabs: int) -> tuple[int, ...]:
     """Return the first row of each slab of a value, then the number of rows.
 
-    Values of a net are cut at multiples of the places where the one with the fewest rows, `least`, is cut, so that
-    slabs of layers with strides begin at whole windows."""
+    Values of a net are cut at multiples of the places where one with fewer rows, `least`, is cut, so that slabs of
+    layers with strides begin at whole windows."""
     slabs = min(slabs, least)
     times = max(1, (2 * rows + least) // (2 * least))  # rounded
     cuts = [times * (least * i // slabs) for i in range(slabs)]
@@ -130,7 +130,7 @@ class _Slabs(MicroBatching):
         super().__init__(graph, {}, blocks)
         self.inside = set(chosen_layers(graph, slabs)) - blocks.keys()
         ends = {v for i in self.inside for v in (*graph.nodes[i].bottoms, *graph.nodes[i].tops)}
-        self.least = min((graph.values[v].shape[AXIS] for v in ends), default=1)
+        self.rows = {graph.values[v].shape[AXIS] for v in ends}
         self.slabs = slabs
         self.pieces: dict[int, tuple[int, ...]] = {}  # user's value in slabs -> values in the new graph
 
@@ -147,7 +147,8 @@ class _Slabs(MicroBatching):
         self._order()
 
     def _cuts(self, v: int) -> tuple[int, ...]:
-        return slab_cuts(self.old.values[v].shape[AXIS], self.least, self.slabs)
+        rows = self.old.values[v].shape[AXIS]
+        return slab_cuts(rows, min((r for r in self.rows if self.slabs <= r <= rows), default=rows), self.slabs)
 
     def _bottom(self, v: int) -> list[tuple[int, Span]]:
         """Return the values that hold a bottom, with their rows."""
