@@ -168,6 +168,22 @@ def test_least_budgets_of_vgg_are_those_of_plan(flags, capsys):
     assert re.search(rf'^Least budget .*-lms_budget {budget}MB\n  set by the {step} of "{layer}\b', said, re.MULTILINE)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", ["", "-lms_split_slabs 12", "-lms_split_slabs 48"])
+def test_least_budgets_of_the_3d_unet_are_those_of_plan(flags, capsys):
+    """The table of slabs in docs/lms.md: figures, and the step that sets each."""
+    from pycaffe_lms.cli.main import main
+
+    row = f"`{flags}`" if flags else "layers of the volume whole"
+    budget, step, layer = re.search(
+        rf"^\| {re.escape(row)} \| (\d+) \| (\w+) of `(\w+)`", (DOCS / "lms.md").read_text(), re.MULTILINE
+    ).groups()
+    model = str(ROOT / "models" / "unet-3d" / "train_dummy.prototxt")
+    assert main(["plan", "-model", model, "-lms", "auto", "-cache", "off", *flags.split()]) == 0
+    said = capsys.readouterr().out
+    assert re.search(rf'^Least budget .*-lms_budget {budget}MB\n  set by the {step} of "{layer}\b', said, re.MULTILINE)
+
+
 def test_what_auto_never_manages_is_said():
     for page in ("lms.md", "lms_first_steps.md"):
         assert f"at most {AUTO_BYTES >> 10} KiB always stay on the" in (DOCS / page).read_text(), page
