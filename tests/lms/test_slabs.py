@@ -12,11 +12,13 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.proto.caffe_pb2 import TEST, TRAIN
 
 from . import split_nets
 from .nets import train
-from .slab_nets import SLAB_NETS, conv, data
+from .slab_nets import SLAB_NETS, conv, data, unit
 from .split_nets import _of
 
 split_nets.NETS.update(SLAB_NETS)
@@ -134,6 +136,69 @@ def test_every_blob_can_be_read_whole(net):
         one.blobs[name].data[...] = np.random.default_rng(1).normal(size=values.shape)
         one.forward_range(start)
     np.testing.assert_allclose(ours.blobs["loss"].read_data(), theirs.blobs["loss"].read_data(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"debug_info": "true"}], ids=str)
+@pytest.mark.parametrize("net", ["unet", "dropout"])
+def test_options_of_solvers(net, options):
+    ours, theirs = (
+        train(solver(net, get_device("cpu"), lms, "float64", **options), 2) for lms in (LMSConfig(split_slabs=4), None)
+    )
+    assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("net", ["unet", "dropout"])
+def test_a_run_in_slabs_resumes_whole(net, tmp_path):
+    """Snapshots hold no slabs; random layers go on where they were."""
+    prefix = {"snapshot_prefix": f'"{tmp_path / net}"'}
+    one = solver(net, get_device("cpu"), LMSConfig(split_slabs=4), "float64", **prefix)
+    one.step(2)
+    one.snapshot()
+    one.step(2)
+    other = solver(net, get_device("cpu"), None, "float64", **prefix)
+    other.restore(str(next(tmp_path.glob("*.solverstate*"))))
+    other.step(2)
+    for ours, theirs in zip(one.net.params.values(), other.net.params.values(), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a.data, b.data, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("net", SLABS)
+def test_test_nets_run_in_slabs(net):
+    """With global statistics BatchNorm takes one pass; Dropout passes values on."""
+    outputs = []
+    for slabs in (0, 4):
+        fields = {"test_iter": 1, "test_interval": 1, "test_initialization": "true"}
+        s = solver(net, get_device("cpu"), LMSConfig(split_slabs=slabs), "float64", **fields)
+        s.step(2)
+        tested = s.test_nets[0]
+        tested.forward_range()
+        outputs.append({name: blob.read_data().copy() for name, blob in tested.blobs.items()})
+        assert (len(tested.run_graph.nodes) > 2 * len(tested.graph.nodes)) is bool(slabs)
+    for name, expected in outputs[0].items():
+        np.testing.assert_allclose(outputs[1][name], expected, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST], ids=["TRAIN", "TEST"])
+def test_outputs_and_other_sizes(phase, tmp_path):
+    """The last blob, which no layer reads, is one array; with another size the net is cut anew."""
+    text = 'input: "data" input_shape { dim: 1 dim: 2 dim: 12 dim: 8 }\n' + unit("c1", "data", 4)
+    path = tmp_path / "net.prototxt"
+    path.write_text(text + conv("out", "c1", 3) + _of("prob", "Softmax", "out"))
+    found = []
+    for slabs in (0, 5):
+        net = Net(str(path), phase=phase, lms=LMSConfig(split_slabs=slabs), dtype="float64", seed=3)
+        for rows in (12, 16):
+            net.blobs["data"].reshape(1, 2, rows, 8)
+            net.reshape()
+            net.blobs["data"].data[...] = np.random.default_rng(rows).normal(size=(1, 2, rows, 8))
+            net.forward_range()
+            found.append(net.blobs["prob"].read_data().copy())
+            cut = net.arrangement.micro_batched.slabs.values()
+            assert {end for *_, end in cut} == ({rows} if slabs else set())
+    for whole_net, in_slabs in zip(found[:2], found[2:], strict=True):
+        np.testing.assert_allclose(in_slabs, whole_net, rtol=1e-12)
+        np.testing.assert_allclose(in_slabs.sum(axis=1), 1)
 
 
 @functools.cache
