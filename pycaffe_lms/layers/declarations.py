@@ -237,8 +237,9 @@ class Needs:
 class Rows:
     """Say which rows a layer needs for a slab: rows of axis 2, each [first, end).
 
-    bottom: what it reads of each bottom; before row 0 and behind the last one lie zeros. top: what it makes of each top
-    from that, at least the slab.
+    bottom: what it reads of each bottom that forward reads; before row 0 and behind the last one lie zeros. Of bottoms
+    that it does not read, as of the shape that Crop takes, they are the slab's. top: what it makes of each top from
+    that, at least the slab.
     """
 
     bottom: tuple[int, int]

@@ -62,14 +62,26 @@ def slab_of(
     """
     rows = layer.rows_for(*own, total)
     assert rows is not None, "the layer can run in slabs"
+    spans = spans_of(layer, rows, own, len(bottoms))
     part = copy(layer)
     part.scratches, part.name = {}, f"{layer.name} [slab {number + 1}/{slabs}]"
     part.take_rows(*own, total)
     if isinstance(part, RandomLayer) and isinstance(layer, RandomLayer):
         part.whole = layer
-    if rows.top == own and all(len(ps) == 1 and ps[0].rows == rows.bottom and ps[0].alone for ps in bottoms):
+    if rows.top == own and all(map(_is_direct, bottoms, spans)):
         return part
-    return SlabLayer(part, rows, own, bottoms, names)
+    return SlabLayer(part, rows.top, own, spans, bottoms, names)
+
+
+def spans_of(layer: Layer, rows: Rows, own: Span, bottoms: int) -> list[Span]:
+    """Return the rows of each bottom that belong to a slab. own: rows of its tops."""
+    read = layer.forward_needs().bottoms
+    return [rows.bottom if i in read or not read else own for i in range(bottoms)]
+
+
+def _is_direct(pieces: Sequence[SlabPiece], rows: Span) -> bool:
+    """Return whether a slab's rows of a bottom are one whole value that no other slab reads."""
+    return len(pieces) == 1 and pieces[0].rows == rows and pieces[0].alone
 
 
 class SlabLayer(Layer):
@@ -80,22 +92,28 @@ class SlabLayer(Layer):
     """
 
     def __init__(
-        self, layer: Layer, rows: Rows, own: Span, bottoms: Sequence[Sequence[SlabPiece]], names: Sequence[str]
+        self,
+        layer: Layer,
+        made: Span,
+        own: Span,
+        spans: Sequence[Span],
+        bottoms: Sequence[Sequence[SlabPiece]],
+        names: Sequence[str],
     ) -> None:
         param = LayerParameter()
         param.CopyFrom(layer.param)
         del param.bottom[:]
         param.bottom.extend(names)
         super().__init__(param, layer.context)
-        self.layer, self.rows, self.own, self.bottoms = layer, rows, own, bottoms
+        self.layer, self.wide, self.own, self.spans, self.bottoms = layer, made, own, spans, bottoms
         self.name, self.type, self.params = layer.name, layer.type, layer.params  # type: ignore[misc]
         self.declares = replace(layer.declares, bottoms=at_least(1), same_count=False, in_place=InPlace.SEPARATE)
         starts = [0]
         for pieces in bottoms:
             starts.append(starts[-1] + len(pieces))
         self.of = [range(first, end) for first, end in zip(starts, starts[1:], strict=False)]
-        self.direct = [len(ps) == 1 and ps[0].rows == rows.bottom and ps[0].alone for ps in bottoms]
-        self.cropped = rows.top != own
+        self.direct = list(map(_is_direct, bottoms, spans))
+        self.cropped = made != own
 
     def update_context(self, **decisions: object) -> None:
         super().update_context(**decisions)
@@ -104,8 +122,7 @@ class SlabLayer(Layer):
     # -- declarations ----------------------------------------------------------------------------------------------
     def _windows(self, shapes: Shapes) -> list[Shape]:
         """Return the shapes of the layer's bottoms."""
-        rows = self.rows.bottom[1] - self.rows.bottom[0]
-        return [_with_rows(shapes[ids[0]], rows) for ids in self.of]
+        return [_with_rows(shapes[ids[0]], end - first) for ids, (first, end) in zip(self.of, self.spans, strict=True)]
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self.made = self.layer.infer_shapes(self._windows(bottom_shapes))
@@ -185,7 +202,7 @@ class SlabLayer(Layer):
         run(replace(io, bottom=self._gathered(io), top=tops))
         if self.cropped:
             for wide, top, sizes in zip(tops, io.top, self.top_sizes, strict=True):
-                _move(io.ops.copy_columns, wide, self.rows.top, top, self.own, self.own, sizes)
+                _move(io.ops.copy_columns, wide, self.wide, top, self.own, self.own, sizes)
 
     def backward(self, io: Pass) -> None:
         layer, top_diffs = self.layer, list(io.top_diff)
@@ -194,7 +211,7 @@ class SlabLayer(Layer):
                 if dy is not None:
                     top_diffs[j] = wide = io.scratch[f"wide_diff{j}"]
                     io.ops.fill(wide, 0)
-                    _move(io.ops.copy_columns, dy, self.own, wide, self.rows.top, self.own, self.top_sizes[j])
+                    _move(io.ops.copy_columns, dy, self.own, wide, self.wide, self.own, self.top_sizes[j])
         diffs = [self._window_diff(io, i) for i in range(len(self.of))]
         layer.backward(replace(io, bottom=self._gathered(io), top_diff=top_diffs, bottom_diff=diffs, bottom_adds=[]))
         for i, diff in enumerate(diffs):
@@ -208,7 +225,7 @@ class SlabLayer(Layer):
             if self.direct[i] or io.bottom[ids[0]] is None:
                 found.append(io.bottom[ids[0]])
                 continue
-            window, rows = io.scratch[f"window{i}"], self.rows.bottom
+            window, rows = io.scratch[f"window{i}"], self.spans[i]
             pieces = self.bottoms[i]
             if rows[0] < pieces[0].rows[0] or rows[1] > pieces[-1].rows[1]:
                 io.ops.fill(window, 0)
@@ -228,14 +245,14 @@ class SlabLayer(Layer):
     def _scatter(self, io: Pass, i: int, diff: AnyArray) -> None:
         """Write the gradient of the rows that bottom i's slab read to those of the pieces, or add it."""
         for piece, k in zip(self.bottoms[i], self.of[i], strict=True):
-            target, both = io.bottom_diff[k], _both(piece.rows, self.rows.bottom)
+            target, both = io.bottom_diff[k], _both(piece.rows, self.spans[i])
             if target is None:
                 continue
             adds = bool(io.bottom_adds) and io.bottom_adds[k]
             if not adds and both != piece.rows:
                 io.ops.fill(target, 0)
             move = io.ops.add_columns if adds else io.ops.copy_columns
-            _move(move, diff, self.rows.bottom, target, piece.rows, both, self.sizes[i])
+            _move(move, diff, self.spans[i], target, piece.rows, both, self.sizes[i])
 
 
 def _with_rows(shape: Shape, rows: int) -> Shape:

@@ -49,7 +49,7 @@ SLAB_NETS = {
     + _of("pr", "PReLU", "sum")
     + _pool("p", "pr", "AVE")
     + conv("u", "p", 3, "kernel_size: 4 stride: 2 pad: 1", "Deconvolution")
-    + _of("cut", "Crop", "u data", more="crop_param { axis: 2 }")
+    + _of("cut", "Crop", "u data", more="crop_param { axis: 2 offset: 1 }")
     + conv("score", "pr", 3, "kernel_size: 1")
     + _of("both", "Eltwise", "score cut_or_u").replace("cut_or_u", "cut")
     + LOSS.replace("score label", "both label"),

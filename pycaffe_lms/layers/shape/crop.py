@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.axes import memory_shape
 from ...ops.sum_parts import tile_parts
-from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Shapes, count, exactly
+from ..base import AnyArray, Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Rows, Shapes, count, exactly
 from ..registry import register_layer
 
 
@@ -20,6 +20,7 @@ class CropLayer(Layer):
     """
 
     declares = Declaration(bottoms=exactly(2), backward_reads=Reads.NONE, any_precision=True)
+    _is_slab = False
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
@@ -37,6 +38,8 @@ class CropLayer(Layer):
             )
         if len(offsets) != cropped:
             offsets = (offsets or [0]) * cropped
+        if self._is_slab and axis <= 2:
+            offsets[2 - axis] = 0  # its rows begin there
         self.shapes = x, (*x[:axis], *like[axis : len(x)]), (*(0,) * axis, *offsets)
         for i, (full, size, start) in enumerate(zip(*self.shapes, strict=True)):
             if start + size > full:
@@ -51,6 +54,13 @@ class CropLayer(Layer):
     @property
     def splits_over_batch(self) -> bool:
         return self.axis >= 1
+
+    def rows_for(self, first: int, end: int, rows: int) -> Rows | None:
+        start = self.shapes[2][2]
+        return Rows((first + start, end + start), (first, end))
+
+    def take_rows(self, first: int, end: int, rows: int) -> None:
+        self._is_slab = True
 
     def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4

@@ -22,7 +22,7 @@ from ...layers.base import Layer, Runs, count
 from ...layers.mixins import RandomLayer
 from ...layers.norm.batch_norm import BatchNormLayer
 from ...layers.norm.slab_norm import SlabApplyLayer, SlabMomentsLayer, SlabStatisticsLayer
-from ...layers.slabs import AXIS, SlabPiece, Span, join_of, needed, slab_of
+from ...layers.slabs import AXIS, SlabPiece, Span, join_of, needed, slab_of, spans_of
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
 from .micro_batch import MicroBatchedGraph, MicroBatching
@@ -44,15 +44,24 @@ def refuses_slabs(graph: Graph, node: Node) -> str | None:
         return "has an lms_param whose blobs are whole"
     if any(len(v.shape) <= AXIS or v.shape[AXIS] < 2 or count(v.shape) == 0 for v in (*bottoms, *tops)):
         return f"has a blob without rows to cut along axis {AXIS}"
-    if len({v.shape[AXIS] for v in bottoms}) > 1 or len({v.shape[AXIS] for v in tops}) > 1:
-        return "has blobs of different numbers of rows"
     if isinstance(layer, BatchNormLayer) and layer.splits_over_slabs:
         return None
-    rows = tops[0].shape[AXIS]
-    if layer.rows_for(0, rows, bottoms[0].shape[AXIS]) is None:
+    rows, read = tops[0].shape[AXIS], layer.forward_needs().bottoms
+    unread = [v for i, v in enumerate(bottoms) if read and i not in read]  # their shape alone counts
+    if len({v.shape[AXIS] for v in bottoms if v not in unread}) > 1 or any(
+        v.shape[AXIS] != rows for v in (*tops, *unread)
+    ):
+        return "has blobs of different numbers of rows"
+    if layer.rows_for(0, rows, _total(graph, node)) is None:
         return "needs all rows at once"
     default = type(layer).rows_for is Layer.rows_for
     return "changes shapes" if default and len({v.shape for v in (*bottoms, *tops)}) > 1 else None
+
+
+def _total(graph: Graph, node: Node) -> int:
+    """Return the rows of the bottoms that a layer reads."""
+    read = node.layer.forward_needs().bottoms
+    return graph.values[node.bottoms[min(read, default=0)]].shape[AXIS]
 
 
 def cuttable_into_slabs(graph: Graph) -> list[int]:
@@ -178,12 +187,13 @@ class _Slabs(MicroBatching):
 
     def _windows(self, node: Node, spans: list[Span], tops: list[list[int]]) -> None:
         """Add the layers of the slabs of a layer that needs one pass."""
-        total, layer = self.old.values[node.bottoms[0]].shape[AXIS], node.layer
+        total, layer = _total(self.old, node), node.layer
         reads: list[list[list[tuple[int, Span]]]] = []  # by slab, by bottom
         for own in spans:
             rows = layer.rows_for(*own, total)
             assert rows is not None, "the layer can run in slabs"
-            reads.append([needed(self._bottom(b), rows.bottom) for b in node.bottoms])
+            spans_read = spans_of(layer, rows, own, len(node.bottoms))
+            reads.append([needed(self._bottom(b), at) for b, at in zip(node.bottoms, spans_read, strict=True)])
         readers: dict[int, list[int]] = {}
         for i, bottoms in enumerate(reads):
             for held in bottoms:
