@@ -14,9 +14,13 @@ import pytest
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
+from pycaffe_lms.backend.cpu import CpuDevice
+from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.ops import Ops, load_ops
 from tests.layers.all_cases import device_cases
 from tests.layers.harness import HostArrays
+from tests.lms import split_nets
+from tests.lms.slab_nets import SLAB_NETS
 
 from .emulated import COMPILER
 from .test_bfloat16 import CASES as OPERATIONS
@@ -116,6 +120,18 @@ def test_kernels_get_what_they_take(device, type):
         tops = bench.forward(case.make_bottoms(rng))
         if any(bench.propagate_down) or any(bench.param_propagate):
             bench.backward([rng.normal(size=t.shape) for t in tops])
+
+
+@pytest.mark.parametrize("net", sorted(SLAB_NETS))
+def test_kernels_of_layers_in_slabs_get_what_they_take(device, net):
+    """Windows with halos, BatchNorm in two passes, the pieces of Dropout: arrays that no layer's case makes."""
+    cpu = CpuDevice()
+    cpu.ops = device.ops
+    split_nets.NETS[net] = SLAB_NETS[net]
+    before = len(device.launched)
+    split_nets.solver(net, cpu, LMSConfig(split_slabs=4)).step(1)
+    launched = {name.rstrip("_124") for name in device.launched[before:]}  # without the elements of a unit
+    assert {"add_columns", "copy_columns"} <= launched
 
 
 def widened(array):
