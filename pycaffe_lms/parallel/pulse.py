@@ -59,9 +59,9 @@ class _Awake:
         self._last = time.monotonic()
 
     def tick(self) -> float:
-        """Return the seconds since the last call, at most two ticks."""
+        """Return the seconds since the last call, at most a tick: longer, and this process stood still, too."""
         last, self._last = self._last, time.monotonic()
-        return min(self._last - last, 2 * TICK_S)
+        return min(self._last - last, TICK_S)
 
 
 class Heart:

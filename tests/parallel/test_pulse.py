@@ -138,7 +138,7 @@ def test_silence_is_counted_in_seconds_of_the_listener(monkeypatch):
         now[0] += seconds
         return listener.look()
 
-    assert [look(3600), *(look(1) for _ in range(8))] == [""] * 9
+    assert [look(3600), *(look(1) for _ in range(9))] == [""] * 10
     assert "has not run for 11 s" in look(1)
     slots[0] += 1
     assert look(1) == ""
