@@ -247,6 +247,19 @@ def test_predictions_are_those_of_plan(tool):
     assert tool("gen_predictions").main(["--check"]) == 0, "run: python tools/gen_predictions.py"
 
 
+def test_limits_are_those_of_the_nets_and_below_what_was_measured(tool):
+    roofline = tool("gen_roofline")
+    assert roofline.main(["--check"]) == 0, "run: python tools/gen_roofline.py"
+    text = (ROOT / "docs" / "speed.md").read_text()
+    for math, rate in roofline.PRODUCTS.items():
+        assert f"{rate / 1e12:.0f} TFLOP/s ({math})" in " ".join(text.split())
+    assert f"the bytes at {roofline.MEMORY / 1e12:.1f} TB/s" in " ".join(text.split())
+    # ResNet-50 by hand: 3.86 billion multiplications and additions a picture (He et al. 2015), three passes; the first
+    # layer needs no gradient of the pictures
+    work = roofline.work_of("resnet-50", 256, "TF32")
+    assert work.flops == pytest.approx(3 * 2 * 3.86e9 * 256, rel=0.03) and work.ms < 64.8
+
+
 def test_predictions_may_be_off_by_a_little_and_measured_times_not_at_all(tool):
     predictions, text = tool("gen_predictions"), (ROOT / "docs" / "speed.md").read_text()
     row = "| resnet-152 | 256 | without LMS | 143.5 | 139.6 | 0.97 |"

@@ -97,6 +97,14 @@ def test_vision_transformers():
     assert near(longer, float(auto[3]) / float(memory[3])) and near(low, 100 * (1 - float(auto[4]) / float(auto[3])))
 
 
+def test_rates_of_volumes():
+    """Voxels by time, compared to the volume in memory."""
+    small, large = [r for r in rows(5, (DOCS / "lms.md").read_text()) if re.fullmatch(r"\d+ x \d+ x \d+", r[0])]
+    voxels = [eval(r[0].replace("x", "*")) for r in (small, large)]
+    assert near(large[4], voxels[1] / float(large[2]) / (voxels[0] / float(small[2])))
+    assert said("docs/lms.md", r"The large volume has (\d+) million voxels") == [f"{voxels[1] / 1e6:.0f}"]
+
+
 def test_larger_transformers():
     """Rates are tokens by time; the ratio and how low predictions are follow from the rows."""
     found = {(r[0], r[2]): r for r in rows(8) if r[0] in ("2.7b", "6.7b")}
