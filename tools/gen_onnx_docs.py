@@ -65,7 +65,8 @@ Running statistics become a factor and a summand per channel. Parameters above 6
 `-int8 list.txt` quantizes the model with onnxruntime's tools. QuantizeLinear and DequantizeLinear stand around every
 convolution, every product and the layers between them. The layers named above stay float32. Each line of the list names
 a picture, a `.npy` or a `.npz` file; give about a hundred, like those that the net will see. A class number behind the
-name is ignored.
+name is ignored. Weights get 7 bits: with 8 a CPU without VNNI instructions, which adds products in 16 bits, gives
+wrong numbers.
 
 <!-- not run: the model is yours -->
 ```bash

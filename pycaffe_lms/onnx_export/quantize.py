@@ -39,8 +39,8 @@ def export_int8(
     """Write a TEST net as an ONNX model with int8 products; return the names of the files that were written.
 
     Every convolution and product, and what lies between them, stands between QuantizeLinear and DequantizeLinear (QDQ),
-    weights with a scale per channel, values with one for the smallest and the largest number that the samples give.
-    Layers that compute indices, boxes, exponentials or sums of squares stay in float32.
+    weights in 7 bits with a scale per channel, values with one for the smallest and the largest number that the samples
+    give. Layers that compute indices, boxes, exponentials or sums of squares stay in float32.
 
     Args:
         samples: arrays by input, in the net's present shapes; a few hundred pictures like those of the net's use.
@@ -64,6 +64,7 @@ def export_int8(
                 op_types_to_quantize=_PRODUCTS + _BETWEEN,
                 nodes_to_exclude=_exact(net, prepared),
                 per_channel=True,
+                reduce_range=True,  # with 8 bits sums of two products overflow where a CPU has no VNNI
             )
         except CaffeError:  # a sample that cannot be read
             raise

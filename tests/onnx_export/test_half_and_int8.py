@@ -154,7 +154,7 @@ def test_layers_of_boxes_are_not_quantized(tmp_path):
         n.name for n in graph.node if n.op_type in ("Sub", "Div", "Sqrt") and set(n.input) & by_quantized - {"l"}
     ]
     ours, theirs = run_net(net, values(net)), exported.run(**values(net))
-    assert np.abs(theirs["l_2"] - ours["l_2"]).max() < 0.1
+    assert np.abs(theirs["l_2"] - ours["l_2"]).max() < 0.2  # weights of 7 bits
 
 
 def test_int8_refuses(tmp_path, monkeypatch):
