@@ -16,6 +16,7 @@ side_by_side.share_the_cpus()  # before NumPy is imported
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
+from pycaffe_lms.formats import cache_folder  # noqa: E402
 from pycaffe_lms.ops.cpu.onednn import library  # noqa: E402
 
 from . import sampling, seeds  # noqa: E402
@@ -83,6 +84,13 @@ def searched_plans():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_plans, "LEAST_STEPS", 1 << 62)
         yield
+
+
+@pytest.fixture(autouse=True)
+def the_users_cache_folder():
+    """After each test the cache folder is the user's again, whatever -cache the test gave."""
+    yield
+    cache_folder.use_cache_folder("")
 
 
 @pytest.fixture

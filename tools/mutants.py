@@ -195,7 +195,7 @@ MUTANTS = (
         (
             "parts of split memory miss what was written",
             "memory/split_memory.py",
-            "part.host_bytes[:] = mine",
+            "theirs[:] = mine",
             "pass",
         ),
     ),
@@ -204,8 +204,8 @@ MUTANTS = (
         (
             "dropout keeps other elements in backward",
             "layers/activation/dropout.py",
-            "dropout.backward(dy, dx, self.ratio, io.scratch",
-            "dropout.backward(dy, dx, self.ratio / 2, io.scratch",
+            "drop(x, y, self.ratio, key,",
+            "drop(x, y, self.ratio / (1 + (drop == io.ops.dropout.backward)), key,",
         ),
         (
             "a product reads no other bottom",

@@ -66,13 +66,13 @@ HOST_CASES = [
         "DetectionOutput",
         "detection_output_param { num_classes: 3 nbottom: 2 no_permute: true code_type: CENTER_SIZE }",
         ((2, 3, 2, 6), (2, 3, 3, 1), (2, 8, 2, 3), (2, 12, 1, 1), (1, 2, 60)),
-        maker=lambda rng, shapes: turned(inputs(2, 15, 3, seed=rng.uniform(0, 6)), MAPS, 3),
+        maker=lambda rng, shapes: turned(inputs(shapes[0][0], 15, 3, seed=rng.uniform(0, 6)), MAPS, 3),
     ),
     Case(
         "DetectionOutput",
         "detection_output_param { num_classes: 3 nbottom: 2 share_location: false }",
         ((2, 36), (2, 9), (2, 144), (2, 36), (1, 2, 48), (1, 2, 12)),
-        maker=lambda rng, shapes: parted(inputs(2, 15, 3, locations=3, seed=rng.uniform(0, 6)), (12, 3), 3),
+        maker=lambda rng, shapes: parted(inputs(shapes[0][0], 15, 3, locations=3, seed=rng.uniform(0, 6)), (12, 3), 3),
     ),
 ]
 MAPS = ((2, 3, 2), (1, 1, 3))  # rows, columns, boxes at each place

@@ -18,7 +18,7 @@ def _is_right_there(case) -> bool:
     """Without what the reference implementation lacks (MaxRoiPool; GridSample's mode by its name before opset 20) or
     gets wrong: LRN runs over as many channels as there are items, ConvTranspose with groups fails, a global maximum is
     always one over two axes."""
-    if case.type in ("ROIPooling", "SpatialTransformer", "LRN"):
+    if case.type in ("ROIPooling", "SpatialTransformer", "Warp", "FlowWarp", "LRN"):
         return False
     grouped = case.type == "Deconvolution" and "group" in case.text
     return not grouped and not ("global_pooling" in case.text and len(case.shapes[0]) != 4)

@@ -33,7 +33,7 @@ def write(tmp_path):
 # -- which class -------------------------------------------------------------------------------------------------------
 def test_all_are_sgd_solvers():
     assert all(issubclass(cls, caffe.SGDSolver) for cls in CLASSES.values())
-    assert len({cls.rule for cls in CLASSES.values()}) == 7
+    assert len({cls.rule for cls in CLASSES.values()}) == 8
 
 
 @pytest.mark.parametrize("kind", TYPES)
