@@ -12,7 +12,7 @@ import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DataError, LayerParamError, ShapeError
-from pycaffe_lms.layers.base import Pass, ShapesChanged
+from pycaffe_lms.layers.base import Pass, ShapesChanged, count
 from pycaffe_lms.layers.detection.boxes import areas, overlaps
 from pycaffe_lms.lms.config import LMSConfig
 
@@ -82,26 +82,27 @@ def parted(blobs, boxes, classes, locations=1):
     """Cut SSD's bottoms into those of maps with these numbers of boxes: scores, locations, default boxes."""
     edges, (loc, conf, priors) = np.cumsum(boxes)[:-1], blobs
     n, p = len(loc), priors.size // 8
-    cut = (np.split(b.reshape(n, p, -1), edges, axis=1) for b in (conf, loc))
+    cut = (np.split(b.reshape(n, p, count(b.shape[1:]) // p), edges, axis=1) for b in (conf, loc))
     both = np.split(priors.reshape(1, 2, p, 4), edges, axis=2)
-    return [b.reshape(n, -1) for part in cut for b in part] + [b.reshape(1, 2, -1) for b in both]
+    return [b.reshape(n, count(b.shape[1:])) for part in cut for b in part] + [b.reshape(1, 2, -1) for b in both]
 
 
 def turned(blobs, maps, classes):
     """Turn SSD's bottoms into Synopsys': for each map scores (N, C, R, H * W), and locations (N, R * L * 4, H, W)."""
     scores, places, first, (loc, conf, priors) = [], [], 0, blobs
     n, p = len(loc), priors.size // 8
+    numbers = count(loc.shape[1:]) // p
     for height, width, kinds in maps:
         score = np.zeros((n, classes, kinds, height * width))
-        place = np.zeros((n, kinds, loc.size // n // p, height, width))
+        place = np.zeros((n, kinds, numbers, height, width))
         for y in range(height):
             for x in range(width):
                 for r in range(kinds):
                     score[:, :, r, y * width + x] = conf.reshape(n, p, classes)[:, first]
-                    place[:, r, :, y, x] = loc.reshape(n, p, -1)[:, first]
+                    place[:, r, :, y, x] = loc.reshape(n, p, numbers)[:, first]
                     first += 1
         scores.append(score)
-        places.append(place.reshape(n, -1, height, width))
+        places.append(place.reshape(n, kinds * numbers, height, width))
     assert first == p
     return [*scores, *places, priors]
 
