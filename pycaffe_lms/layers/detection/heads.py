@@ -44,17 +44,17 @@ class Heads:
 
     def joined(self, bottoms: list[HostArray]) -> list[HostArray]:
         """Return locations (N, P * L * 4), scores (N, P * C) and default boxes (1, 2, P * 4), in one order."""
-        scores, locations, defaults = self._parted(bottoms)
+        (scores, locations, defaults), n = self._parted(bottoms), self.locations * 4
         priors = np.concatenate([one.reshape(1, 2, -1) for one in defaults], axis=2)
         if self.order is not None:
             priors = priors.reshape(2, -1, 4)[:, self.order].reshape(1, 2, -1)
-            scores = [one.reshape(*one.shape[:2], -1).transpose(0, 2, 1) for one in scores]
+            scores = [one.reshape(*one.shape[:2], count(one.shape, 2)).transpose(0, 2, 1) for one in scores]
             locations = [
-                one.reshape(len(one), -1, self.locations * 4, count(one.shape, 2)).transpose(0, 1, 3, 2)
+                one.reshape(len(one), one.shape[1] // n, n, count(one.shape, 2)).transpose(0, 1, 3, 2)
                 for one in locations
             ]
-        flat = (np.concatenate([one.reshape(len(one), -1) for one in part], axis=1) for part in (locations, scores))
-        return [*flat, priors]
+        parts = ([one.reshape(len(one), count(one.shape, 1)) for one in part] for part in (locations, scores))
+        return [*(np.concatenate(part, axis=1) for part in parts), priors]
 
     def _parted(self, values: list) -> tuple[list, list, list]:  # type: ignore[type-arg]
         """Cut what belongs to bottoms into that of scores, of locations and of default boxes."""
