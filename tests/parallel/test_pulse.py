@@ -280,8 +280,9 @@ def test_a_rank_that_is_stopped(tmp_path, start):
     "what",
     [
         "while Hangs.passes > 9: pass",
-        # ctypes.PyDLL keeps Python's lock in a call
-        "__import__('ctypes').PyDLL(None).sleep(600) if Hangs.passes > 9 else None",
+        pytest.param(  # ctypes.PyDLL keeps Python's lock in a call
+            "__import__('ctypes').PyDLL(None).sleep(600) if Hangs.passes > 9 else None", marks=pytest.mark.thorough
+        ),
     ],
     ids=["loop", "lock"],
 )
@@ -299,6 +300,7 @@ def test_a_layer_that_does_not_return(tmp_path, start, what):
     assert gone(pids)
 
 
+@pytest.mark.thorough
 def test_a_source_of_data_that_does_not_answer(tmp_path, start):
     """A picture that is a pipe. The rank whose turn it is says so, and where it waits."""
     ranks, pids, _ = start(with_pictures(tmp_path), *LONG, *SOON)
@@ -317,6 +319,7 @@ def test_who_is_slow_is_left_alone(tmp_path, start):
     assert code == 0 and "error:" not in said, said
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_suspended_as_a_whole_goes_on(tmp_path):
     ranks, pids, _ = by_gpu_flag(filled(tmp_path), *SIM, *LONG, *SOON)
     for pid in (ranks.pid, *pids):
