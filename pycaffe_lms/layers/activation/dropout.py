@@ -69,10 +69,8 @@ class DropoutLayer(RandomLayer):
         self._slab = first, rows
 
     def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
-        self._planes, self._plane_blocks = (
-            1,
-            0,
-        )  # the pieces of a slab, and the blocks from one to the next in the whole
+        # the pieces of a slab, and the blocks from one to the next in the whole
+        self._planes, self._plane_blocks = 1, 0
         if self._slab is not None:
             first, rows = self._slab
             grid = around_axis(tuple(bottom_shapes[0]), 2, self.context.channels_last)

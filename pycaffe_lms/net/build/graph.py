@@ -111,9 +111,8 @@ class Node:
     block: tuple[int, int] | None = None  # in blocks of outputs: which one, from 0, of how many
     slab: tuple[int, int] | None = None  # in slabs: which one, from 0, of how many
     adds: tuple[bool, ...] = ()  # in slabs, per bottom: its gradient is added to that of later slabs; (): of none
-    later: tuple[
-        tuple[int, str], ...
-    ] = ()  # what backward also reads: (value that a later layer makes, "data" or "diff")
+    # what backward also reads: (value that a later layer makes, "data" or "diff")
+    later: tuple[tuple[int, str], ...] = ()
     waiting: Waiting | None = None  # the layer has no shapes yet, see `Graph.infer_shapes`
 
     def __post_init__(self) -> None:
