@@ -151,35 +151,33 @@ def test_ratios_of_speed_are_those_of_their_cells():
         near(r[3], r[1], r[2])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("flags", ["", "-lms_split 64", "-lms_split 64 -lms_split_outputs 16"])
-def test_least_budgets_of_vgg_are_those_of_plan(flags, capsys):
-    """The table of docs/lms.md: figures, and the step that sets each."""
-    from pycaffe_lms.cli.main import main
-
-    row = f"`{flags}`" if flags else "layers whole"
-    budget, step, layer = re.search(
-        rf"^\| {re.escape(row)} \| (\d+) \| (\w+) of `(\w+)`", (DOCS / "lms.md").read_text(), re.MULTILINE
-    ).groups()
-    model = str(ROOT / "models" / "vgg-16" / "train_val.prototxt")
-    argv = ["plan", "-model", model, "-shape", "data=64,3,224,224", "-lms", "auto", "-cache", "off", *flags.split()]
-    assert main(argv) == 0
-    said = capsys.readouterr().out
-    assert re.search(rf'^Least budget .*-lms_budget {budget}MB\n  set by the {step} of "{layer}\b', said, re.MULTILINE)
+VGG = ("vgg-16/train_val.prototxt", "-shape data=64,3,224,224", "layers whole")
+UNET_3D = ("unet-3d/train_dummy.prototxt", "", "layers of the volume whole")
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("flags", ["", "-lms_split_slabs 12", "-lms_split_slabs 48"])
-def test_least_budgets_of_the_3d_unet_are_those_of_plan(flags, capsys):
-    """The table of slabs in docs/lms.md: figures, and the step that sets each."""
+@pytest.mark.parametrize(
+    ("net", "flags"),
+    [
+        (VGG, ""),
+        (VGG, "-lms_split 64"),
+        (VGG, "-lms_split 64 -lms_split_outputs 16"),
+        (UNET_3D, ""),
+        (UNET_3D, "-lms_split_slabs 12"),
+        (UNET_3D, "-lms_split_slabs 48"),
+    ],
+)
+def test_least_budgets_are_those_of_plan(net, flags, capsys):
+    """The tables of layers in parts and in slabs in docs/lms.md: figures, and the step that sets each."""
     from pycaffe_lms.cli.main import main
 
-    row = f"`{flags}`" if flags else "layers of the volume whole"
+    file, more, whole = net
+    row = f"`{flags}`" if flags else whole
     budget, step, layer = re.search(
         rf"^\| {re.escape(row)} \| (\d+) \| (\w+) of `(\w+)`", (DOCS / "lms.md").read_text(), re.MULTILINE
     ).groups()
-    model = str(ROOT / "models" / "unet-3d" / "train_dummy.prototxt")
-    assert main(["plan", "-model", model, "-lms", "auto", "-cache", "off", *flags.split()]) == 0
+    argv = ["plan", "-model", str(ROOT / "models" / file), "-lms", "auto", "-cache", "off", *more.split()]
+    assert main([*argv, *flags.split()]) == 0
     said = capsys.readouterr().out
     assert re.search(rf'^Least budget .*-lms_budget {budget}MB\n  set by the {step} of "{layer}\b', said, re.MULTILINE)
 
