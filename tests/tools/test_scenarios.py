@@ -40,6 +40,8 @@ ROWS = [
     row(8, "off", 4, 0.0125, digests=["a"] * 4),
     row(8, "auto", 4, 0.0125, digests=["a", "a", "x", "a"]),
     row(8, "tuned", 4, 0.0125, digests=["c"] * 4, kb=3000),
+    row(256, "auto", 4, 0.10, digests=["b"] * 4, capture=True),
+    row(256, "auto", 1, 0.08, digests=["a"]),
     row(256, "off", 4, fits=False, error="the net | needs 41 GiB\n  fix: more"),
     row(256, "1000", 4, error="rank 2 of 4 failed: Traceback (most recent call last):\n  File x\nOSError: none"),
 ]
@@ -53,14 +55,16 @@ def test_the_table(script):
         "| 8 | -lms auto | 4 | tf32 | 2560 | - | 2.0 GiB | - | - | ranks differ |",
         "| 256 | off | 4 | tf32 | does not fit: the net / needs 41 GiB | - | - | - | - | - |",
         "| 256 | -lms 1000 | 4 | tf32 | failed: OSError: none | - | - | - | - | - |",
-        "| 256 | -lms auto | 4 | tf32 | 5120 | - | 2.0 GiB | 3.0 GiB | 1.0 MiB | equal |",
+        "| 256 | -lms auto | 1 | tf32 | 3200 | - | 2.0 GiB | - | - | equal |",
+        "| 256 | -lms auto | 4 | tf32 | 5120 | 0.400 | 2.0 GiB | 3.0 GiB | 1.0 MiB | equal |",
+        "| 256 | -lms auto | 4, recorded | tf32 | 10240 | 0.800 | 2.0 GiB | - | - | equal |",
     ]
 
 
 def test_the_table_of_some(script):
     shown = script("scenario_table").markdown(ROWS, 4).splitlines()
-    assert len(shown) == 2 + 6 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
-    assert shown[-3] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
+    assert len(shown) == 2 + 7 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
+    assert shown[-4] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
 
 
 def test_the_picture(script, tmp_path):

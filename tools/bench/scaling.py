@@ -24,7 +24,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
+from common import ROOT, over_network, ranked_solver, timed_in_a_row, versions  # noqa: F401  (ROOT's import path is set there)
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
@@ -34,7 +34,6 @@ from pycaffe_lms.parallel.launch import Rank, run_ranks
 from pycaffe_lms.parallel.meeting import Meeting
 
 WARMUP = 8  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
-ROWS = 3  # times that are taken
 
 
 def settings(mode: str, budget: str | None) -> LMSConfig:
@@ -66,15 +65,7 @@ def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: 
     )
     if rank.count > 1:
         parallel.join(layer_wise=layer_wise)
-    for _ in range(WARMUP):  # one by one: -lms auto plans anew in between
-        solver.step(1)
-    times = []
-    for _ in range(ROWS):
-        device.synchronize()
-        start = time.perf_counter()
-        solver.step(args.iterations)
-        device.synchronize()
-        times.append((time.perf_counter() - start) / args.iterations)
+    times = timed_in_a_row(solver, args.iterations, WARMUP, time.perf_counter).seconds
     if rank.index == 0:
         found = {
             "seconds": statistics.median(times),

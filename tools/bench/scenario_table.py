@@ -47,7 +47,7 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     ways = list(_WAYS)
     place = {who: i for i, who in enumerate([*ways, *sorted({r["who"] for r in rows} - set(ways))])}
     key = ("backend", "model", "budget", "math", "batch")
-    return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"]))
+    return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"], r.get("capture", False)))
 
 
 def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
@@ -59,7 +59,7 @@ def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
     rows = ordered(rows)
     for r in (r for r in rows if ranks in (None, r["ranks"])):
         who = _WAYS.get(r["who"], f"-lms {r['who']}") + (f": -lms {r['kb']}" if "kb" in r else "")
-        count = f"{r['ranks']} over sockets" if r.get("network") else str(r["ranks"])
+        count = str(r["ranks"]) + " over sockets" * r.get("network", False) + ", recorded" * r.get("capture", False)
         line = [str(r["batch"]), who, count, "fp32" if r["backend"] == "sim" else r["math"]]
         if "error" in r:
             said = r["error"].splitlines()
@@ -67,7 +67,7 @@ def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
             line += [_failure(r) if ranks else f"{_failure(r)}: {told}", *["-"] * 5]
         else:
             share = efficiency(r, rows)
-            line += [f"{rate(r):.4g}", "-" if share is None else f"{share:.3f}", _size(r["memory"])]
+            line += [_rate(rate(r)), "-" if share is None else f"{share:.3f}", _size(r["memory"])]
             line += [_size(r["bytes_in"]), _size(r["bytes_out"]), bits(r, rows)]
         lines.append(tuple(line))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -77,12 +77,17 @@ def _failure(row: Row) -> str:
     return "failed" if row.get("fits", True) else "does not fit"
 
 
+def _rate(images_per_s: float) -> str:
+    return f"{images_per_s:.0f}" if images_per_s >= 1000 else f"{images_per_s:.4g}"
+
+
 def _size(nbytes: float) -> str:
     return "-" if not nbytes else f"{nbytes / GIB:.1f} GiB" if nbytes >= GIB else f"{nbytes / MIB:.1f} MiB"
 
 
 def figure(rows: Sequence[Row], path: Path) -> None:
-    """Of the most ranks: images/s of each rank, efficiency over one, memory; bars by batch and variation."""
+    """Of the most ranks: images/s of each rank, efficiency over one, memory; bars by batch and variation. Where some
+    rows are of recorded iterations, those are shown."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -90,6 +95,8 @@ def figure(rows: Sequence[Row], path: Path) -> None:
 
     most = max(r["ranks"] for r in rows)
     shown = [r for r in ordered(rows) if r["ranks"] == most and r["math"] == rows[0]["math"]]
+    recorded = {(r["batch"], r["who"]) for r in shown if r.get("capture")}
+    shown = [r for r in shown if r.get("capture") or (r["batch"], r["who"]) not in recorded]
     batches, ways = sorted({r["batch"] for r in shown}), list(dict.fromkeys(r["who"] for r in shown))
     unit, name = (GIB, "GiB") if max(r.get("memory", 0) for r in shown) >= GIB else (MIB, "MiB")
     panels = {

@@ -9,8 +9,10 @@ python tools/bench/scenarios.py --json scenarios.json --batch --plot scenarios.s
 Variations: memory (no Large Model Support, all of the GPU), off (none, within the budget), a number (-lms N), tuned
 (-lms N -lms_exclude M: the N of the least predicted time, and what leaves the budget of the device's memory), auto. A
 row is a process per rank, which trains as `train -gpu 0,1,2,3`: every rank has images of its own, gradients are summed
-beside the backward. Times are medians of rank 0 after warming up, each up to the device's end, memory and bytes copied
-those of the rank with the most. Rows that the file has are not run again, unless --again.
+beside the backward; --capture records iterations with their sums as CUDA graphs, as `train -graph sums` does. A time is
+that of --iterations in a row, as `train` runs them, divided by their number: the median of three of rank 0 after
+warming up. Memory and bytes copied are those of the rank with the most. Rows that the file has are not run again,
+unless --again.
 """
 
 from __future__ import annotations
@@ -27,11 +29,17 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, dummy_net, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
+from common import (  # (ROOT's import path is set there)
+    dummy_net,
+    over_network,
+    ranked_solver,
+    timed_in_a_row,
+    versions,
+)
 from scenario_table import figure, markdown
 
 from pycaffe_lms.backend import cuda, get_device
-from pycaffe_lms.cli.bench.measure import driver_bytes, timed
+from pycaffe_lms.cli.bench.measure import driver_bytes
 from pycaffe_lms.cli.devices import clock
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets, Outcome
 from pycaffe_lms.errors import CaffeError, OutOfDeviceMemory, OutOfHostMemory
@@ -47,7 +55,7 @@ from pycaffe_lms.parallel.nccl import NCCL
 from pycaffe_lms.solvers.rules import RULES
 
 Row = dict[str, Any]
-KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks", "network")
+KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks", "network", "capture")
 WARMUP = {"cuda": 18, "sim": 4}  # convolutions are chosen, -lms auto has measured and planned again
 TUNED_KB = (1, 100, 1000, 3000, 10000, 30000)  # thresholds that are tried
 WORKSPACE = 36 << 20  # bytes that a GPU's convolution is assumed to use, as `plan` does
@@ -148,12 +156,13 @@ def _trained(row: Row, iterations: int, warmup: int, rank: Rank) -> list[Row]:
         settings(row, device.capacity()),
         rank,
         device=device,
+        capture=row["capture"],
         half=row["math"] == "bf16",
         timeout=WAIT_S,
     )
     if rank.count > 1:
         parallel.join(layer_wise=True)
-    found = timed(solver, iterations, warmup, clock(device))
+    found = timed_in_a_row(solver, iterations, warmup, clock(device))
     driver, digest = driver_bytes(device), hashlib.sha256()
     if rank.count > 1:
         parallel.copy_statistics()  # BatchNorm's averages are those of each rank until a snapshot
@@ -199,7 +208,7 @@ def measured(row: Row, iterations: int, warmup: int) -> Row:
         "bytes_out": max(r["bytes_out"] for r in ranks),
         "losses": [r["loss"] for r in ranks],
         "digests": [r["digest"] for r in ranks],
-        "iterations": iterations + warmup,
+        "iterations": 3 * iterations + warmup,
         "device": ranks[0]["device"],
         "versions": ranks[0]["versions"],
     }
@@ -213,7 +222,8 @@ def wanted(args: argparse.Namespace) -> Iterator[Row]:
             for who in args.modes:
                 for ranks in args.ranks:
                     row = {"backend": args.backend, "model": args.model, "budget": args.budget, "math": math}
-                    yield row | {"batch": batch, "who": who, "ranks": ranks, "network": args.network and ranks > 1}
+                    row |= {"batch": batch, "who": who, "ranks": ranks}
+                    yield row | {name: getattr(args, name) and ranks > 1 for name in ("network", "capture")}
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -230,7 +240,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--math", nargs="+", default=["tf32"], choices=("tf32", "bf16"))
     p.add_argument("--backend", choices=("cuda", "sim", "plan"), default="cuda")
     p.add_argument("--network", action="store_true", help="sums go through sockets, as between hosts; ranks share GPUs")
-    p.add_argument("--iterations", type=int, default=10)
+    p.add_argument("--capture", action="store_true", help="record iterations of several ranks with their sums")
+    p.add_argument("--iterations", type=int, default=10, help="in a row, for one of three times")
     p.add_argument("--warmup", type=int, help="iterations before (default: 18 on GPUs, 4 on simulated devices)")
     p.add_argument("--seconds", type=float, default=float("inf"), help="begin no row that may end later than this")
     p.add_argument("--again", action="store_true", help="run rows that the file has, too")
