@@ -33,7 +33,7 @@ from ..parallel.host import HostCommunicator
 from ..parallel.launch import SIGNALS, Rank, run_ranks
 from ..parallel.meeting import Meeting
 from ..parallel.nccl import NCCL
-from ..parallel.pulse import FIX, HANG_S, SHORTEST_S, SLOTS, Heart, Listener, Slots, end_if_silent
+from ..parallel.pulse import FIX, HANG_S, SAID_S, SHORTEST_S, SLOTS, Heart, Listener, Slots, end_if_silent
 from ..solvers import Solver
 from ..solvers.base import STOP
 
@@ -188,10 +188,8 @@ def _heart(solver: Solver, rank: Rank, limit: float) -> Heart | None:
         return None
     name, neighbours = "it", None
     if isinstance(rank.place, mpi.MpiRanks):
-        name, neighbours = (
-            f"rank {rank.index} of {rank.count} on {rank.place.hosts[rank.index]}",
-            rank.place.neighbours(),
-        )
+        name = f"rank {rank.index} of {rank.count} on {rank.place.hosts[rank.index]}"
+        neighbours = rank.place.neighbours()
     late = _LATE_S if rank.index else 0.0
     heart = Heart(rank.slots, name, limit, idle=solver.net.device.idle, end=rank.end, late=late, neighbours=neighbours)
     heart.start()
@@ -326,7 +324,7 @@ def _end_at_once(error: str) -> None:
     """Say what is wrong from another thread than the main one, which hangs, and end this process: its parent, which
     ends by the same signal, lets the launcher end the other ranks."""
     _print(f"error: {error}")
-    time.sleep(mpi.SAID_S)
+    time.sleep(SAID_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

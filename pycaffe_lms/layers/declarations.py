@@ -100,8 +100,8 @@ class Role(Enum):
     """What a layer can be in a chain of layers that runs as one step, see `net/passes/fusion.py`.
 
     CONVOLVE: a convolution of one bottom. NORMALISE: normalises each channel (BatchNorm). NORMALISE_SLAB: likewise, a
-    slab by the statistics of all. AFFINE: a learned factor, and
-    perhaps a shift, per channel (Scale). ADD: the plain sum of two bottoms (Eltwise). RECTIFY: max(x, 0) (ReLU).
+    slab by the statistics of all. AFFINE: a learned factor, and perhaps a shift, per channel (Scale). ADD: the plain
+    sum of two bottoms (Eltwise). RECTIFY: max(x, 0) (ReLU).
     """
 
     CONVOLVE = "convolve"

@@ -145,8 +145,9 @@ def detection_output(site: Site) -> str:
 
 
 def _priors(site: Site) -> int:
-    first = 2 if site.layer.heads is None else 2 * site.layer.heads.maps
-    return sum(int(np.prod(shape[2:])) for shape in site.bottom_shapes[first:][: 1 if first == 2 else None]) // 4
+    heads, shapes = site.layer.heads, site.bottom_shapes
+    defaults = shapes[2:3] if heads is None else shapes[2 * heads.maps :]
+    return sum(int(np.prod(shape[2:])) for shape in defaults) // 4
 
 
 def _joined(site: Site) -> list[str]:

@@ -32,7 +32,7 @@ from ..faults import Faults
 from . import communicator
 from .communicator import TIMEOUT_S, Stopwatch
 from .host import HostTicket
-from .pulse import Neighbours
+from .pulse import SAID_S, Neighbours
 from .roll_call import RollCall
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ _HEADER_TAG, _DATA_TAG, _NOTE_TAG = 1, 2, 3
 _NAMES = ("a sum", "a broadcast", "an exchange", "a gathering of parts", "a gathering of values")
 _SUM, _BROADCAST, _EXCHANGE, _GATHER_PARTS, _GATHER = range(5)
 _LONGEST_NAP_S = 2e-4  # between two looks at requests; MPI moves data only when it is called
-SAID_S = 0.2  # in which the launcher passes on what was said
 _OTHERS_S = 0.5  # a rank that failed waits so long for a lower one, because many errors are found by all ranks
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
 ENDED_S = 10.0  # and so long until that one has ended all

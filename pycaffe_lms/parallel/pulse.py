@@ -33,7 +33,7 @@ FURTHER_S = 10.0  # a neighbour waits so much longer than the process that start
 TICK_S = 1.0
 SLOTS = 3  # numbers of each rank in shared memory: beats, seconds of silence (0: it is not watched), whether it spoke
 _BEATS, _LIMIT, _SPOKE = range(SLOTS)
-_SAID_S = 0.2  # in which a launcher passes on what was said
+SAID_S = 0.2  # in which a launcher passes on what was said
 _GONE_S = 5.0  # a process that was killed is gone by then, unless the system waits for a disk
 _FRAMES = 5
 _TAG = 1
@@ -97,6 +97,7 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="caffe-pulse", daemon=True)
 
     def start(self) -> None:
+        """Begin to beat."""
         self._slots[_LIMIT] = self._limit
         self._thread.start()
 
@@ -193,7 +194,7 @@ def end_if_silent(listener: Listener, child: int, tell: Callable[[str], None]) -
             continue
         if wrong:
             tell(wrong)
-            time.sleep(_SAID_S)
+            time.sleep(SAID_S)
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         time.sleep(_GONE_S)

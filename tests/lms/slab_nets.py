@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .split_nets import _of, _pool, _relu
+from .split_nets import NETS, _of, _pool, _relu
 
 FILL = 'weight_filler { type: "xavier" } bias_filler { type: "uniform" min: -0.5 max: 0.5 }'
 
@@ -61,3 +61,4 @@ SLAB_NETS = {
     + conv("score", "drop2", 3)
     + LOSS,
 }
+NETS.update(SLAB_NETS)

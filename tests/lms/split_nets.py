@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
@@ -114,3 +117,12 @@ def solver(
     parsed = parse_solver(f"{text}\nnet_param {{ name: '{net}'\n{NETS[net]} }}\n", f"{net}.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "lms": lms, "dtype": dtype}
     return solver_class(parsed.message)(parsed.message, tuning=tuning or Tuning(graph=True), **more)
+
+
+def managed_in_random_orders(net: str, **split: int) -> Iterator[SGDSolver]:
+    """Yield a net's solver under Large Model Support for 12 random orders of the streams, with and without look-ahead
+    and rematerialization. split: settings of `LMSConfig`, such as split_slabs=3."""
+    for seed in range(12):
+        more = {"ahead": (0, 1, None)[seed % 3], "sync": seed % 4} if seed % 5 else {"recompute": True}
+        lms = LMSConfig(threshold_kb=1, frac=(0.0, 0.001)[seed % 2], **split, **more)
+        yield solver(net, SimDevice(64 << 20, order="random", seed=seed), lms)

@@ -16,18 +16,12 @@ from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.proto.caffe_pb2 import TEST, TRAIN
 
-from . import split_nets
 from .nets import train
 from .slab_nets import SLAB_NETS, conv, data, unit
-from .split_nets import _of
+from .split_nets import NETS, _of, managed_in_random_orders, solver
 
-split_nets.NETS.update(SLAB_NETS)
 CLOSE = 1e-10  # of the largest number of an array, in float64; gradients behind which BatchNorm lies are 0
 SLABS = tuple(SLAB_NETS)
-
-
-def solver(net, device, *args, **options):
-    return split_nets.solver(net, device, *args, **options)
 
 
 @functools.cache
@@ -78,12 +72,8 @@ def test_channels_last(net):
 
 @pytest.mark.parametrize("net", SLABS)
 def test_large_model_support_changes_no_bit_of_a_net_in_slabs(net):
-    """12 random orders of the streams a net, with and without look-ahead, replays and rematerialized values."""
     expected = train(solver(net, SimDevice(64 << 20), LMSConfig(split_slabs=3)), 2)
-    for seed in range(12):
-        more = {"ahead": (0, 1, None)[seed % 3], "sync": seed % 4} if seed % 5 else {"recompute": True}
-        lms = LMSConfig(threshold_kb=1, split_slabs=3, frac=(0.0, 0.001)[seed % 2], **more)
-        s = solver(net, SimDevice(64 << 20, order="random", seed=seed), lms)
+    for seed, s in enumerate(managed_in_random_orders(net, split_slabs=3)):
         assert train(s, 2) == expected, f"seed {seed}"
         assert s.runtime.stats.held == 0 and s.runtime.device.bytes_in > 0
 
@@ -231,12 +221,13 @@ def test_what_fits_whole_runs_whole():
     assert cuts(s) == {} and train(s, 2) == train(solver("unet", SimDevice(64 << 20)), 2)
 
 
-def test_what_stands_in_the_way_is_said():
+def test_what_stands_in_the_way_is_said(monkeypatch):
     """The largest layer is one that needs all rows: no number of slabs helps."""
     fc = 'inner_product_param { num_output: 64 weight_filler { type: "xavier" } }'
     text = data(1, 2, 64, 64, label=(1, 64)) + conv("c", "data", 4) + _of("mvn", "MVN", "c")
     text += _of("gp", "Pooling", "mvn", more="pooling_param { pool: AVE global_pooling: true }")
-    split_nets.NETS["stands"] = text + _of("fc", "InnerProduct", "gp", more=fc) + _of("l", "EuclideanLoss", "fc label")
+    text += _of("fc", "InnerProduct", "gp", more=fc) + _of("l", "EuclideanLoss", "fc label")
+    monkeypatch.setitem(NETS, "stands", text)
     lms = LMSConfig(threshold_kb=1, budget=120_000, split="auto")
     with pytest.raises(OutOfDeviceMemory, match='layer "mvn" cannot run in slabs: it needs all rows at once'):
         solver("stands", SimDevice(64 << 20), lms)
@@ -286,10 +277,10 @@ def random_net(seed):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_nets(seed):
+def test_random_nets(seed, monkeypatch):
     """Odd sizes, strides, paddings, dilation, groups, 1 to 3 spatial axes, random numbers of slabs."""
     name = f"random slabs {seed}"
-    split_nets.NETS[name] = random_net(seed)
+    monkeypatch.setitem(NETS, name, random_net(seed))
     slabs = int(np.random.default_rng(seed).integers(2, 12))
 
     def trained(device, lms=None, dtype="float32"):

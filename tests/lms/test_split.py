@@ -18,7 +18,7 @@ from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
 from .nets import TYPES, train, type_name
-from .split_nets import NETS, SPLIT, solver
+from .split_nets import NETS, SPLIT, managed_in_random_orders, solver
 
 ITERATIONS = 3
 CLOSE = {"float64": 1e-12, "float32": 2e-5}  # of the largest number of an array
@@ -123,12 +123,8 @@ def test_what_fits_whole_runs_whole(net):
 
 @pytest.mark.parametrize("net", SPLIT)
 def test_large_model_support_changes_no_bit_of_a_net_in_parts(net):
-    """12 random orders of the streams a net, with and without look-ahead and replays."""
     expected = train(solver(net, SimDevice(64 << 20), LMSConfig(split=3)), 2)
-    for seed in range(12):
-        more = {"ahead": (0, 1, None)[seed % 3], "sync": seed % 4} if seed % 5 else {"recompute": True}
-        lms = LMSConfig(threshold_kb=1, split=3, frac=(0.0, 0.001)[seed % 2], **more)
-        s = solver(net, SimDevice(64 << 20, order="random", seed=seed), lms)
+    for seed, s in enumerate(managed_in_random_orders(net, split=3)):
         assert train(s, 2) == expected, f"seed {seed}"
         assert s.runtime.stats.held == 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ import pycaffe_lms as caffe  # noqa: E402
 from pycaffe_lms.backend import get_device  # noqa: E402
 from pycaffe_lms.backend.device import Device  # noqa: E402
 from pycaffe_lms.cli.bench import hardware  # noqa: E402
-from pycaffe_lms.cli.bench.measure import Timed  # noqa: E402
 from pycaffe_lms.cli.views.shapes import with_shapes  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
@@ -111,26 +109,6 @@ def _as_users_do(param, device, half: bool) -> SGDSolver:
         finally:
             if half:
                 caffe.set_math("tf32")
-
-
-def timed_in_a_row(
-    solver: SGDSolver, iterations: int, warmup: int, clock: Callable[[], float], times: int = 3
-) -> Timed:
-    """Run `warmup` iterations one by one, as -lms auto plans anew in between. Then take `times` times of `iterations`
-    in a row, as `train` runs them: the host issues an iteration while the one before runs. Times and bytes are those
-    of one iteration. clock: returns seconds."""
-    stats, device = solver.runtime.stats, solver.runtime.device
-    for _ in range(warmup):
-        solver.step(1)
-        device.synchronize()
-    before, seconds = (stats.bytes_in, stats.bytes_out), []
-    for _ in range(times):
-        begin = clock()
-        solver.step(iterations)
-        device.synchronize()
-        seconds.append((clock() - begin) / iterations)
-    copied = (stats.bytes_in - before[0], stats.bytes_out - before[1])
-    return Timed(seconds, *(nbytes / (times * iterations) for nbytes in copied))
 
 
 def over_network(rank: Rank) -> None:

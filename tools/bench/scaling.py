@@ -24,16 +24,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT, over_network, ranked_solver, timed_in_a_row, versions  # noqa: F401  (ROOT's import path is set there)
+from common import ROOT, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
+from pycaffe_lms.cli.bench.measure import timed
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
 from pycaffe_lms.parallel.launch import Rank, run_ranks
 from pycaffe_lms.parallel.meeting import Meeting
 
 WARMUP = 8  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+TIMES = 3  # that are taken; the median counts
 
 
 def settings(mode: str, budget: str | None) -> LMSConfig:
@@ -65,7 +67,7 @@ def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: 
     )
     if rank.count > 1:
         parallel.join(layer_wise=layer_wise)
-    times = timed_in_a_row(solver, args.iterations, WARMUP, time.perf_counter).seconds
+    times = timed(solver, TIMES, WARMUP, time.perf_counter, in_a_row=args.iterations).seconds
     if rank.index == 0:
         found = {
             "seconds": statistics.median(times),

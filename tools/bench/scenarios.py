@@ -29,17 +29,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from common import (  # (ROOT's import path is set there)
-    dummy_net,
-    over_network,
-    ranked_solver,
-    timed_in_a_row,
-    versions,
-)
+from common import ROOT, dummy_net, over_network, ranked_solver, versions  # noqa: F401  (ROOT's import path is set there)
 from scenario_table import figure, markdown
 
 from pycaffe_lms.backend import cuda, get_device
-from pycaffe_lms.cli.bench.measure import driver_bytes
+from pycaffe_lms.cli.bench.measure import driver_bytes, timed
 from pycaffe_lms.cli.devices import clock
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets, Outcome
 from pycaffe_lms.errors import CaffeError, OutOfDeviceMemory, OutOfHostMemory
@@ -60,6 +54,7 @@ WARMUP = {"cuda": 18, "sim": 4}  # convolutions are chosen, -lms auto has measur
 TUNED_KB = (1, 100, 1000, 3000, 10000, 30000)  # thresholds that are tried
 WORKSPACE = 36 << 20  # bytes that a GPU's convolution is assumed to use, as `plan` does
 NODE_GPUS = 8
+TIMES = 3  # that are taken; the median counts
 WAIT_S = 120.0  # for another rank
 
 
@@ -162,7 +157,7 @@ def _trained(row: Row, iterations: int, warmup: int, rank: Rank) -> list[Row]:
     )
     if rank.count > 1:
         parallel.join(layer_wise=True)
-    found = timed_in_a_row(solver, iterations, warmup, clock(device))
+    found = timed(solver, TIMES, warmup, clock(device), in_a_row=iterations)
     driver, digest = driver_bytes(device), hashlib.sha256()
     if rank.count > 1:
         parallel.copy_statistics()  # BatchNorm's averages are those of each rank until a snapshot
@@ -208,7 +203,7 @@ def measured(row: Row, iterations: int, warmup: int) -> Row:
         "bytes_out": max(r["bytes_out"] for r in ranks),
         "losses": [r["loss"] for r in ranks],
         "digests": [r["digest"] for r in ranks],
-        "iterations": 3 * iterations + warmup,
+        "iterations": TIMES * iterations + warmup,
         "device": ranks[0]["device"],
         "versions": ranks[0]["versions"],
     }

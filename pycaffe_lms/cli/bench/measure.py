@@ -78,8 +78,14 @@ class Timed:
     bytes_out: float
 
 
-def timed(solver: Stepped, iterations: int, warmup: int, clock: Callable[[], float]) -> Timed:
-    """Run `warmup` iterations, then measure `iterations` of them one by one. clock: returns seconds."""
+def timed(solver: Stepped, iterations: int, warmup: int, clock: Callable[[], float], *, in_a_row: int = 1) -> Timed:
+    """Run `warmup` iterations one by one, as -lms auto plans anew in between; then take `iterations` times.
+
+    Args:
+        clock: returns seconds.
+        in_a_row: iterations of one time, which is divided by them. With several the host issues an iteration while the
+            one before runs, as `train` does.
+    """
     stats, device = solver.runtime.stats, solver.runtime.device
     for _ in range(warmup):
         solver.step(1)
@@ -87,10 +93,11 @@ def timed(solver: Stepped, iterations: int, warmup: int, clock: Callable[[], flo
     before, seconds = (stats.bytes_in, stats.bytes_out), []
     for _ in range(iterations):
         begin = clock()
-        solver.step(1)
+        solver.step(in_a_row)
         device.synchronize()
-        seconds.append(clock() - begin)
-    copied = ((now - then) / iterations for now, then in zip((stats.bytes_in, stats.bytes_out), before, strict=True))
+        seconds.append((clock() - begin) / in_a_row)
+    ran = iterations * in_a_row
+    copied = ((now - then) / ran for now, then in zip((stats.bytes_in, stats.bytes_out), before, strict=True))
     return Timed(seconds, *copied)
 
 

@@ -29,7 +29,7 @@ from ...log import only_warnings
 from ...net.build.graph import Param
 from ...net.inspect.account import predicted
 from ...net.memory.forecast import InCore, Least, device_bytes, in_core, least, needed
-from ...net.memory.micro_batch_choice import Splitting
+from ...net.memory.micro_batch_choice import Shortage, Splitting
 from ...net.memory.program_planner import ProgramPlanner
 from ...net.net import Net
 from ...net.program.programs import HostedStep, Sequenced
@@ -445,10 +445,8 @@ def _parts_may_help(net: Net, tail: Tail, limit: int) -> bool:
     planner, sequenced = _program(net, tail)
     buffers = planner.request_of(sequenced).buffers
     need = step_needs(sequenced.program, buffers)
-    graph, micro_batched = net.graph, net.arrangement.micro_batched
-    return max(need, default=0) <= limit or Splitting(asked_slabs=None).widen(
-        graph, micro_batched, need, sequenced.steps, buffers, limit
-    )
+    short = Shortage(net.graph, net.arrangement.micro_batched, sequenced.steps, need, buffers, limit)
+    return max(need, default=0) <= limit or Splitting(asked_slabs=None).widen(short)
 
 
 class _NoSums:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from ...arrays import HostArray
 from ..base import Layer, Shape, Shapes, count
+
+_T = TypeVar("_T")
 
 
 class Heads:
@@ -56,7 +60,7 @@ class Heads:
         parts = ([one.reshape(len(one), count(one.shape, 1)) for one in part] for part in (locations, scores))
         return [*(np.concatenate(part, axis=1) for part in parts), priors]
 
-    def _parted(self, values: list) -> tuple[list, list, list]:  # type: ignore[type-arg]
+    def _parted(self, values: list[_T]) -> tuple[list[_T], list[_T], list[_T]]:
         """Cut what belongs to bottoms into that of scores, of locations and of default boxes."""
         return values[: self.maps], values[self.maps : 2 * self.maps], values[2 * self.maps :]
 

@@ -77,8 +77,7 @@ class BatchNormLayer(_BatchNormed):
     (batch statistics). For that of the scale: the bottom.
     An lr_mult of a statistic is taken as 0, with a warning.
     Raises: LayerParamError for scale_bias: false with a filler, sync with stats_batch_size, or add_eps_before_sqrt:
-    false with the batch's statistics; ShapeError for no axes,
-    a batch that is no multiple of S, or when C changes.
+    false with the batch's statistics; ShapeError for no axes, a batch that is no multiple of S, or when C changes.
     Source: BVLC/caffe, src/caffe/layers/batch_norm_layer.cpp (there (N) is refused); scale_bias: NVIDIA/caffe, same
     file (there the running values are averages and the factor is always 1: its weights can be loaded unchanged);
     stats_batch_size: intel/caffe, same file; add_eps_before_sqrt: foss-for-synopsys-dwc-arc-processors/synopsys-caffe,

@@ -29,7 +29,7 @@ from ...lms.planner.lookahead import live_ranges, refuse_impossible
 from ...lms.program import Buffer, Program
 from ...lms.runtime.runtime import Runtime
 from ..program.programs import AnyStep, HostedStep, SplitBackward
-from .micro_batch_choice import Chosen, Splitting, describe
+from .micro_batch_choice import Chosen, Shortage, Splitting, describe
 
 if TYPE_CHECKING:
     from ...lms.planfile.cache import PlanCache
@@ -221,7 +221,8 @@ class Need:
                 return True
             if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
                 return False  # the step that did not fit is not among these
-            if not net.splitting.widen(net.graph, net.arrangement.micro_batched, need, steps, managed, limit):
+            short = Shortage(net.graph, net.arrangement.micro_batched, steps, need, managed, limit)
+            if not net.splitting.widen(short):
                 return helped
             net.rearrange()
             helped = True

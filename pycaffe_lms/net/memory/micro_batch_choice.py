@@ -36,6 +36,70 @@ class Chosen:
     slabs: int = 0
 
 
+@dataclass(frozen=True)
+class Shortage:
+    """Hold what a net's steps need and what there is; count the parts or blocks that make a step fit.
+
+    Args:
+        graph, micro_batched: the user's graph, and how it runs now.
+        steps: of layers and of updates; need: bytes of `managed` buffers that each of them needs at once.
+        limit: bytes of `managed` buffers on the device at once.
+    """
+
+    graph: Graph
+    micro_batched: MicroBatchedGraph
+    steps: Sequence[AnyStep]
+    need: Sequence[int]
+    managed: Mapping[int, Buffer]
+    limit: int
+
+    def _bytes(self, step: AnyStep, buffers: set[int]) -> int:
+        here = {a.buffer for a in step.step.accesses} & buffers & self.managed.keys()
+        return sum(self.managed[b].nbytes for b in here)
+
+    def parameters(self, step: AnyStep) -> tuple[int, int]:
+        """Find the user's layer that a step runs or whose parameters it updates.
+
+        Returns:
+            (layer, bytes of its parameters, their gradients and histories that the step needs); (-1, 0) for an update
+            of several layers or of none.
+        """
+        run = self.micro_batched.graph
+        if isinstance(step, LayerStep):
+            node = run.nodes[step.node]
+            return node.origin, self._bytes(
+                step, {b for p in node.params for b in (run.params[p].data, run.params[p].diff)}
+            )
+        touched = {a.buffer for a in step.step.accesses}
+        layers = {run.nodes[p.node].origin for p in run.learnable if not touched.isdisjoint((p.data, p.diff))}
+        return (layers.pop(), self._bytes(step, touched)) if len(layers) == 1 else (-1, 0)
+
+    def blocks(self, step: AnyStep, layer: int, own: int, nbytes: int, now: int) -> int:
+        """Return the number of blocks of the layer for which the step would fit; 0: blocks cannot help.
+
+        own: bytes of parameters that the step needs. nbytes: all bytes that it needs. now: current number of blocks.
+        """
+        rest = nbytes - own
+        if isinstance(step, LayerStep):  # a block reads the whole batch
+            node = self.graph.nodes[layer]
+            images = count(self.graph.values[node.bottoms[0]].shape) * node.layer.dtype.itemsize
+            rest = max(rest, images if step.forward or not node.propagate[0] else 2 * images)
+        if own == 0 or rest >= self.limit:
+            return 0
+        return now + 1 if nbytes <= self.limit else max(now + 1, -(-own * now // (self.limit - rest)))
+
+    def parts(self, step: LayerStep, region: Region, nbytes: int, now: int) -> int:
+        """Return the number of parts of the region for which the step would fit; 0: parts cannot help.
+
+        nbytes: all bytes that the step needs. now: current number of parts.
+        """
+        if nbytes <= self.limit:  # every step fits, but the packing does not
+            return now + 1
+        run = self.micro_batched.graph
+        whole = _whole_bytes(self.graph, run, region, run.nodes[step.node], step, self.managed)
+        return 0 if whole >= self.limit else max(now + 1, -(-(nbytes - whole) * now // (self.limit - whole)))
+
+
 @dataclass
 class Splitting:
     """Hold which layers of one net run in parts and in blocks.
@@ -98,44 +162,24 @@ class Splitting:
         self.given.update(blocks)
         return self.blocks(graph) != before
 
-    def widen(
-        self,
-        graph: Graph,
-        micro_batched: MicroBatchedGraph,
-        need: Sequence[int],
-        steps: Sequence[AnyStep],
-        managed: Mapping[int, Buffer],
-        limit: int,
-    ) -> bool:
+    def widen(self, short: Shortage) -> bool:
         """Choose more parts or blocks for every step over the limit, or for the largest ones if none is over it; more
         slabs where these cannot help.
-
-        Args:
-            need: bytes of `managed` buffers that each of `steps` (layers' and updates') needs at once.
-            limit: bytes available for `managed` buffers.
 
         Returns:
             Whether the choice grew. False, with the choice unchanged, if nothing can help some step.
         """
-        slabs = self.slabs(graph)
-        if (not slabs or self.asked_slabs is not None) and self._more_parts(
-            graph, micro_batched, need, steps, managed, limit
-        ):
+        fixed = self.asked_slabs is not None
+        if (fixed or not self.slabs(short.graph)) and self._more_parts(short):
             return True
-        return self.asked_slabs is None and self._more_slabs(graph, micro_batched, need, steps, limit)
+        return not fixed and self._more_slabs(short)
 
-    def _more_slabs(
-        self,
-        graph: Graph,
-        micro_batched: MicroBatchedGraph,
-        need: Sequence[int],
-        steps: Sequence[AnyStep],
-        limit: int,
-    ) -> bool:
-        """Choose more slabs, and no parts of the batch. Returns whether the choice grew; arguments as of `widen`."""
+    def _more_slabs(self, short: Shortage) -> bool:
+        """Choose more slabs, and no parts of the batch. Returns whether the choice grew."""
+        graph, micro_batched, need, limit = short.graph, short.micro_batched, short.need, short.limit
         now, most, able = max(1, self.slabs(graph)), most_slabs(graph), frozenset(cuttable_into_slabs(graph))
         self.obstacle = None
-        for step, nbytes in zip(steps, need, strict=True):
+        for step, nbytes in zip(short.steps, need, strict=True):
             if nbytes > limit:
                 node = micro_batched.graph.nodes[step.node] if isinstance(step, LayerStep) else None
                 if node is None:
@@ -152,32 +196,24 @@ class Splitting:
         self.chosen = Chosen(blocks=self.chosen.blocks, slabs=min(wanted, most))
         return True
 
-    def _more_parts(
-        self,
-        graph: Graph,
-        micro_batched: MicroBatchedGraph,
-        need: Sequence[int],
-        steps: Sequence[AnyStep],
-        managed: Mapping[int, Buffer],
-        limit: int,
-    ) -> bool:
-        """Choose more parts or blocks. Arguments and result are those of `widen`."""
-        counts = _PartCounts(graph, micro_batched, managed, limit)
+    def _more_parts(self, short: Shortage) -> bool:
+        """Choose more parts or blocks. The result is that of `widen`."""
+        graph, need, limit = short.graph, short.need, short.limit
         regions = self._regions(graph) if self.asked is None and not self.slabs(graph) else []
         now, able = self.blocks(graph), cuttable(graph)
         parts, blocks, largest = dict(self.chosen.parts), dict(self.chosen.blocks), max(need, default=0)
-        for step, nbytes in zip(steps, need, strict=True):
+        for step, nbytes in zip(short.steps, need, strict=True):
             if nbytes <= limit and nbytes < largest:
                 continue
-            layer, own = counts.parameters(step)
+            layer, own = short.parameters(step)
             in_blocks = 0
             if self.asked_blocks is None and layer in able and layer not in self.given:
-                in_blocks = min(counts.blocks(step, layer, own, nbytes, now.get(layer, 1)), able[layer])
+                in_blocks = min(short.blocks(step, layer, own, nbytes, now.get(layer, 1)), able[layer])
             region = next((r for r in regions if layer in r), None)
             in_parts = 0  # more parts than so far, or none
             if isinstance(step, LayerStep) and region is not None:
                 so_far = self.chosen.parts.get(_key(region), 1)
-                in_parts = min(counts.parts(step, region, nbytes, so_far), _most(graph, region))
+                in_parts = min(short.parts(step, region, nbytes, so_far), _most(graph, region))
                 in_parts = in_parts if in_parts > so_far else 0
             more_blocks = in_blocks > now.get(layer, 1)
             if more_blocks and (2 * own > nbytes or not in_parts):
@@ -190,62 +226,6 @@ class Splitting:
         left = {_key(r) for r in self._regions(graph)}  # new blocks may change regions; choices for old regions go
         self.chosen = Chosen({key: k for key, k in parts.items() if key in left}, blocks, self.chosen.slabs)
         return True
-
-
-@dataclass(frozen=True)
-class _PartCounts:
-    """Count the parts or blocks that make a step fit. limit: bytes of `managed` buffers on the device at once."""
-
-    graph: Graph
-    micro_batched: MicroBatchedGraph
-    managed: Mapping[int, Buffer]
-    limit: int
-
-    def _bytes(self, step: AnyStep, buffers: set[int]) -> int:
-        here = {a.buffer for a in step.step.accesses} & buffers & self.managed.keys()
-        return sum(self.managed[b].nbytes for b in here)
-
-    def parameters(self, step: AnyStep) -> tuple[int, int]:
-        """Find the user's layer that a step runs or whose parameters it updates.
-
-        Returns:
-            (layer, bytes of its parameters, their gradients and histories that the step needs); (-1, 0) for an update
-            of several layers or of none.
-        """
-        run = self.micro_batched.graph
-        if isinstance(step, LayerStep):
-            node = run.nodes[step.node]
-            return node.origin, self._bytes(
-                step, {b for p in node.params for b in (run.params[p].data, run.params[p].diff)}
-            )
-        touched = {a.buffer for a in step.step.accesses}
-        layers = {run.nodes[p.node].origin for p in run.learnable if not touched.isdisjoint((p.data, p.diff))}
-        return (layers.pop(), self._bytes(step, touched)) if len(layers) == 1 else (-1, 0)
-
-    def blocks(self, step: AnyStep, layer: int, own: int, nbytes: int, now: int) -> int:
-        """Return the number of blocks of the layer for which the step would fit; 0: blocks cannot help.
-
-        own: bytes of parameters that the step needs. nbytes: all bytes that it needs. now: current number of blocks.
-        """
-        rest = nbytes - own
-        if isinstance(step, LayerStep):  # a block reads the whole batch
-            node = self.graph.nodes[layer]
-            images = count(self.graph.values[node.bottoms[0]].shape) * node.layer.dtype.itemsize
-            rest = max(rest, images if step.forward or not node.propagate[0] else 2 * images)
-        if own == 0 or rest >= self.limit:
-            return 0
-        return now + 1 if nbytes <= self.limit else max(now + 1, -(-own * now // (self.limit - rest)))
-
-    def parts(self, step: LayerStep, region: Region, nbytes: int, now: int) -> int:
-        """Return the number of parts of the region for which the step would fit; 0: parts cannot help.
-
-        nbytes: all bytes that the step needs. now: current number of parts.
-        """
-        if nbytes <= self.limit:  # every step fits, but the packing does not
-            return now + 1
-        run = self.micro_batched.graph
-        whole = _whole_bytes(self.graph, run, region, run.nodes[step.node], step, self.managed)
-        return 0 if whole >= self.limit else max(now + 1, -(-(nbytes - whole) * now // (self.limit - whole)))
 
 
 def _key(region: Region) -> tuple[int, int]:

@@ -112,8 +112,8 @@ def _chain(
 
 
 def _overwrites_gradient(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
-    """Return whether a fused convolution with ReLU would overwrite a gradient that may be read later. It would not if
-    the ReLU is in place and a user does not keep the blob's gradient."""
+    """Return whether a group would overwrite a gradient that may be read later: of a convolution with ReLU the inner
+    one, unless the ReLU is in place and a user does not keep the blob's gradient; of a normalised slab the top's."""
     if chain[0].layer.role is Role.NORMALISE_SLAB:
         return graph.values[chain[-1].tops[0]].name in kept or bool(graph.values[chain[-1].tops[0]].loss_weight)
     if chain[0].layer.role is not Role.CONVOLVE:
@@ -128,13 +128,20 @@ def _runs_alike(a: Node, b: Node) -> bool:
     return alike and a.layer.param.lms_param == b.layer.param.lms_param
 
 
+def _scale_of(affine: Node | None) -> ScaleLayer | None:
+    """Return the layer of the factor per channel, None where a chain has none."""
+    if affine is None:
+        return None
+    assert isinstance(affine.layer, ScaleLayer), "by its role"
+    return affine.layer
+
+
 def _make_moments(graph: Graph, node: Node, chain: list[Node], index: int) -> Node:
     """Return a group of one: the layer of a slab's moments where `chain`, with the same slab, is a group."""
     affine = next((n for n in chain if n.layer.role is Role.AFFINE), None)
     assert isinstance(node.layer, SlabMomentsLayer), "asked by the caller"
-    scale = affine.layer if affine is not None else None
-    assert scale is None or isinstance(scale, ScaleLayer), "by its role"
-    made = replace(node, layer=FusedSlabMomentsLayer(node.layer, scale), scratch={}, group=index, members=(node.index,))
+    layer = FusedSlabMomentsLayer(node.layer, _scale_of(affine))
+    made = replace(node, layer=layer, scratch={}, group=index, members=(node.index,))
     made.params = affine.params[:1] if affine is not None else []
     made.param_propagate = [False] * len(made.params)
     statistics = chain[0].bottoms[1]
@@ -165,13 +172,11 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     if isinstance(first.layer, ConvolutionLayer):
         layer = FusedConvolutionLayer(param, first.layer)
     elif isinstance(first.layer, SlabApplyLayer):
-        scale = affine.layer if affine is not None else None
-        assert scale is None or isinstance(scale, ScaleLayer), "by its role"
-        layer = FusedSlabApplyLayer(param, first.layer, scale, relu=Role.RECTIFY in by_role)
+        layer = FusedSlabApplyLayer(param, first.layer, _scale_of(affine), relu=Role.RECTIFY in by_role)
     else:
-        norm, scale = first.layer, affine.layer if affine is not None else None
-        assert isinstance(norm, BatchNormLayer) and (scale is None or isinstance(scale, ScaleLayer)), "by their roles"
-        layer = FusedNormLayer(param, norm, scale, adds=add is not None, relu=Role.RECTIFY in by_role)
+        assert isinstance(first.layer, BatchNormLayer), "by its role"
+        relu = Role.RECTIFY in by_role
+        layer = FusedNormLayer(param, first.layer, _scale_of(affine), adds=add is not None, relu=relu)
     layer.update_context(needs_backward=first.need_backward, channels_last=first.channels_last, half=first.half)
     node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
     node.params = [p for n in chain for p in n.params]

@@ -79,7 +79,6 @@ class MicroBatching:
         self.new.params = [replace(p, node=-1, data=-1, diff=-1) for p in graph.params]
         self.params = {p.index: [p.index] for p in graph.params}
         self.cuts: dict[int, tuple[int, ...]] = {}
-        self.slab_spans: dict[int, tuple[int, ...]] = {}
 
     def run(self) -> MicroBatchedGraph:
         """Return the graph that runs."""
@@ -90,7 +89,7 @@ class MicroBatching:
         for v in self.old.last.values():
             self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
         values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
-        return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts, self.slab_spans)
+        return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts)
 
     def build(self) -> None:
         """Add all layers and values."""

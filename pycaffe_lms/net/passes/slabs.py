@@ -142,6 +142,10 @@ class _Slabs(MicroBatching):
         self.rows = {graph.values[v].shape[AXIS] for v in ends}
         self.slabs = slabs
         self.pieces: dict[int, tuple[int, ...]] = {}  # user's value in slabs -> values in the new graph
+        self.spans: dict[int, tuple[int, ...]] = {}  # as `MicroBatchedGraph.slabs`
+
+    def run(self) -> MicroBatchedGraph:
+        return replace(super().run(), slabs=self.spans)
 
     def build(self) -> None:
         for node in self.old.nodes:
@@ -168,7 +172,7 @@ class _Slabs(MicroBatching):
     def _in_slabs(self, node: Node) -> None:
         """Add the layers of all slabs of a layer, and those that join tops that no layer reads."""
         spans = list(pairwise(self._cuts(node.tops[0])))
-        self.slab_spans[node.index] = self._cuts(node.tops[0])
+        self.spans[node.index] = self._cuts(node.tops[0])
         tops = [[self._slab(t, i, spans, j) for i in range(len(spans))] for j, t in enumerate(node.tops)]
         if isinstance(node.layer, BatchNormLayer) and node.layer.splits_over_slabs:
             self._norm(node, spans, tops[0])

@@ -50,6 +50,12 @@ def philox(counter: Sequence[HostArray], seed: int) -> list[HostArray]:
     return [c.astype(np.uint32) for c in (c0, c1, c2, c3)]
 
 
+def words_of(blocks: HostArray, seed: int, offset: int) -> HostArray:
+    """Return the words of some blocks (uint64), of a draw with the number `offset`: (blocks, 4), uint32."""
+    low, high = (np.full_like(blocks, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    return np.stack(philox([blocks & _LOW, blocks >> np.uint64(32), low, high], seed), axis=1)
+
+
 def threshold(ratio: float) -> int:
     """Return the smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) is dropped."""
     return math.ceil(ratio * 2**32)
@@ -182,8 +188,7 @@ def drop_path_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray, 
     """Compute y = x * scale for items (the first axis) that are kept, x * 0 for a share `ratio`; y may be x."""
     seed, offset, start = (int(word) for word in key)
     blocks = np.arange(len(x), dtype=np.uint64) + np.uint64(start)
-    low, high = (np.full(len(x), word, np.uint64) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
-    words = philox([blocks & _LOW, blocks >> np.uint64(32), low, high], seed)[0]
+    words = words_of(blocks, seed, offset)[:, 0]
     factors = np.where(words >= threshold(ratio), scale, 0).astype(x.dtype)
     np.multiply(x, factors.reshape(-1, *[1] * (x.ndim - 1)), out=y)
 
@@ -200,8 +205,7 @@ def guided_factors(guidance: HostArray, factors: HostArray, key: HostArray, scal
     """
     seed, offset, start = (int(word) for word in key)
     blocks = np.arange(-(-guidance.size // 4), dtype=np.uint64) + np.uint64(start)
-    low, high = (np.full(len(blocks), word, np.uint64) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
-    words = np.stack(philox([blocks & _LOW, blocks >> np.uint64(32), low, high], seed), axis=1).ravel()[: guidance.size]
+    words = words_of(blocks, seed, offset).ravel()[: guidance.size]
     with np.errstate(over="ignore", invalid="ignore"):  # exp of a large number: p is 0
         chance = 1 / (1 + np.exp(-scaler * guidance.astype(np.float64)))
         _write_factors(words.reshape(guidance.shape) < np.ceil(chance * 2.0**32), chance, factors)

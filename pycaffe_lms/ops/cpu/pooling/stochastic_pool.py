@@ -16,7 +16,7 @@ import numpy as np
 
 from ....arrays import HostArray
 from ...geometry import Ints, PoolGeometry, tap_range
-from ..activation.dropout import philox
+from ..activation.dropout import words_of
 from ..channels import row_slices
 
 __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochastic_pool_mean_forward"]
@@ -93,9 +93,7 @@ def _shares(g: PoolGeometry, planes: slice, dtype: np.dtype[Any], seed: int, off
     size = math.prod(g.out_spatial)
     first, last = planes.start * size, planes.stop * size
     block = np.arange(start + first // 4, start + (last + 3) // 4, dtype=np.uint64)
-    low, high = (np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
-    words = philox([block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), low, high], seed)
-    bits = np.stack(words, axis=1).reshape(-1)[first - 4 * (first // 4) :][: last - first]
+    bits = words_of(block, seed, offset).reshape(-1)[first - 4 * (first // 4) :][: last - first]
     return ((bits >> np.uint32(8)) + np.uint32(1)).astype(dtype) * dtype.type(2.0**-24)
 
 

@@ -193,7 +193,10 @@ def batch_moments(x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, 
 
 
 def batch_norm_running(moments: Moments, running: RunningSums, norm: BatchNorm) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0).
+
+    norm.outside: inv_std = 1 / (sqrt(var) + eps).
+    """
     (mean, inv_std), (running_mean, running_var, factor) = moments, running
     c = norm.grid.channels
     args = (inv_std, mean, running_mean, running_var, factor, float(norm.eps), int(norm.outside), c)
