@@ -57,6 +57,10 @@ class Communicator(Protocol):
     def sum(self, arrays: Sequence[AnyArray]) -> None:
         """Queue the replacement of every array by its sum over all ranks, the same to the bit on each."""
 
+    def average(self, arrays: Sequence[AnyArray]) -> float:
+        """Queue the replacement of every array by its mean over all ranks, or by its sum where that is one operation
+        less; return the factor that is missing: 1 or 1 / size."""
+
     def broadcast(self, arrays: Sequence[AnyArray]) -> None:
         """Queue the replacement of every array by that of rank 0."""
 

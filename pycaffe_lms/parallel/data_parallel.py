@@ -151,6 +151,10 @@ class DataParallel:
         """Return what every rank gave, in the order of ranks; waits for all."""
         return self._communicator.gather(value)
 
+    def meet(self) -> None:
+        """Queue that the device waits here until those of all ranks have come so far. Every rank calls it."""
+        self._queued(0)
+
     def largest(self, values: Sequence[int]) -> list[int]:
         """Return, for each number of 64 bits, the largest that any rank gives. Every rank asks with as many."""
         for tickets in self._tickets.values():  # each is good for a few calls alone

@@ -274,6 +274,10 @@ class HostCommunicator:
     def sum(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _SUM, list(arrays), np.add)
 
+    def average(self, arrays: Sequence[HostArray]) -> float:
+        self.sum(arrays)
+        return 1 / self.size
+
     def broadcast(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _BROADCAST, list(arrays), None)
 

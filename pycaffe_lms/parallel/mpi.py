@@ -223,7 +223,8 @@ class MpiCommunicator:
 
     def __init__(self, ranks: MpiRanks, device: Device, *, timeout: float = TIMEOUT_S, faults: Faults | None = None):
         self._ranks, self._device, self._timeout, self._faults = ranks, device, timeout, faults
-        self.rank, self.size = ranks.index, ranks.count
+        self.rank: int = ranks.index
+        self.size: int = ranks.count
         self._mpi, self._warn = ranks._mpi, communicator.WARN_S
         self._sent, self._received = [0] * self.size, [0] * self.size  # messages to and from each rank
         self._lost: LostRank | None = None
@@ -350,6 +351,10 @@ class MpiCommunicator:
         for a in arrays:
             np.copyto(a, flat[start : start + a.size].reshape(a.shape))
             start += a.size
+
+    def average(self, arrays: Sequence[HostArray]) -> float:
+        self.sum(arrays)
+        return 1 / self.size
 
     def broadcast(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._broadcast, list(arrays))

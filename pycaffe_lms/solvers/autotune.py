@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 from ..lms.cost.machine import Machine
 from ..lms.runtime.link_rates import described, link_shares, with_shares
@@ -18,6 +19,14 @@ WARM = 3  # iterations before the measurement, in which kernels are compiled and
 MEASURED = 2  # iterations; the least of a step's times counts, since other work may delay one
 HEAD_START_S = 0.1  # least pause of the device, so that short steps do not seem as long as the host takes to issue them
 HEAD_START_EACH_S = 1e-4  # pause for each operation, twice what the host takes to issue it
+
+
+class Ranks(Protocol):
+    """Exchange what ranks need that measure together: see `base.Ranks`."""
+
+    def largest(self, values: Sequence[int], /) -> list[int]: ...
+
+    def meet(self) -> None: ...
 
 
 class Autotune:
@@ -34,19 +43,29 @@ class Autotune:
         self._next = math.inf if self.done else WARM + 1  # the iteration to record
         self._seconds: dict[str, float] = {}
         self._shares: dict[bool, float] = {}  # measured shares of the link's rates, see `link_shares`
+        self._meet: Callable[[], None] | None = None
+
+    def join(self, ranks: Ranks) -> None:
+        """Let the devices of all ranks begin an iteration that is measured together: sums that wait for another rank
+        hold multiprocessors, so layers would seem slower than they are. Every rank calls it before its iterations."""
+        if ranks.largest([int(not self.done)]) != [0]:  # a rank without anything to measure takes part
+            self._meet = ranks.meet
 
     def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager[None]:
         """Return a context manager for one iteration. replan: plans again and returns lines for the log."""
         self._iterations += 1
+        meet = self._meet if WARM < self._iterations <= WARM + MEASURED else None
         if self._iterations < self._next or self._runtime.recorder is not None:  # while another one records: later
-            return nullcontext()
-        return self._watch() if self.done else self._measure(replan)
+            return nullcontext() if meet is None else _behind(meet)
+        return self._watch() if self.done else self._measure(replan, meet)
 
     @contextmanager
-    def _measure(self, replan: Callable[[], list[str]]) -> Iterator[None]:
+    def _measure(self, replan: Callable[[], list[str]], meet: Callable[[], None] | None) -> Iterator[None]:
         recorder = Recorder(self._runtime)
         with recorder.iteration(f"iteration {self._iterations}"):
             self._runtime.device.pause(max(HEAD_START_S, HEAD_START_EACH_S * self._operations()))
+            if meet is not None:
+                meet()
             yield
         self._take_times(recorder)
         self._recorded += 1
@@ -89,3 +108,9 @@ class Autotune:
                 self._seconds[timed.name] = min(took, self._seconds.get(timed.name, took))
         for out, share in link_shares(found, self._machine).items():
             self._shares[out] = max(share, self._shares.get(out, share))
+
+
+@contextmanager
+def _behind(first: Callable[[], None]) -> Iterator[None]:
+    first()
+    yield

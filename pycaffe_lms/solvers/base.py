@@ -71,6 +71,9 @@ class Ranks(Protocol):
     def gather(self, value: bytes) -> list[bytes]:
         """Return what every rank gave, in the order of ranks; waits for all."""
 
+    def meet(self) -> None:
+        """Queue that the device waits here until those of all ranks have come so far. Every rank calls it."""
+
     def states_of_root(self, layers: Sequence[Layer]) -> list[dict[str, int]]:
         """Return what `Layer.state` of these layers returns on rank 0."""
 
@@ -455,6 +458,7 @@ class Solver(Uncopied):
     def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
         """Train as one of several ranks from now on. reduction: averages the gradients."""
         self.ranks, self.net.reduction = ranks, reduction
+        self._autotune.join(ranks)
         self.runtime.open_plan_file()
         self._plan_again()
 

@@ -15,7 +15,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.rules import AUTO, SEARCH
 from pycaffe_lms.lms.runtime import runtime
-from pycaffe_lms.net.program import reduction
+from pycaffe_lms.net.program import scatter_reduction
 from pycaffe_lms.parallel import communicator, pulse
 from pycaffe_lms.solvers.rules import RULES
 
@@ -68,7 +68,7 @@ FACTS = {
     "docs/tutorials/4_larger_than_memory.md": [f"fit a GPU with {T4.memory // GIB} GiB, such as a T4"],
     "docs/tutorials/5_several_gpus.md": [
         f"the log names it after {WAIT:.0f} seconds",
-        f"Gradients of {reduction.ALONE_BYTES // MIB} MiB and more are summed by a reduce-scatter",
+        f"Gradients of {scatter_reduction.SHARES.alone // MIB} MiB and more are summed by a reduce-scatter",
         f"(default {communicator.TIMEOUT_S:.0f})",
     ],
     "models/README.md": [f"at most {ops.WORKSPACE_LIMIT['cuda'] // MIB} MB in one convolution"],

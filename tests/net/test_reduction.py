@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.net.program import reduction
-from pycaffe_lms.net.program.reduction import Reduction, buckets, digest
+from pycaffe_lms.net.program.reduction import WHOLE, BucketSizes, Reduction, buckets, digest
 
 from .nets import CPU, Place, conv, inputs, ip, layer, loss, make_net, relu
 
@@ -21,10 +20,11 @@ class Sums:
     def __init__(self):
         self.calls = []
 
-    def sum(self, arrays):
+    def average(self, arrays):
         self.calls.append([a.shape for a in arrays])
         for a in arrays:
             a *= self.size
+        return 1 / self.size
 
 
 def back(net):
@@ -40,15 +40,19 @@ def three(outputs=10):
     return inputs(x=(2, 12), label=(2,)) + ip("a", "x", outputs) + ip("b", "a", 30) + ip("c", "b", 4) + loss("c")
 
 
-def test_large_ones_alone_small_ones_together(monkeypatch):
-    monkeypatch.setattr(reduction, "ALONE_BYTES", 1200)
-    monkeypatch.setattr(reduction, "TOGETHER_BYTES", 550)
+def test_large_ones_alone_small_ones_together():
     net = make_net(three())
-    found = buckets(net.graph, back(net), 4)
+    found = buckets(net.graph, back(net), 4, BucketSizes(1200, 550, 500))
     # bytes, in the order of the backward: c 480 + 16, b 1200 + 120, a 480 + 40
     assert named(net, found) == [[("b", 0)], [("c", 0), ("c", 1), ("b", 1)], [("a", 0), ("a", 1)]]
     steps = [s.step.name for s in back(net)]
     assert [steps[b.after] for b in found] == ["backward:b", "backward:b", "backward:a"]
+
+
+def test_the_last_call_for_which_updates_wait_is_small():
+    net = make_net(three())
+    found = buckets(net.graph, back(net), 4, BucketSizes(10000, 2000, 400))
+    assert named(net, found) == [[("c", 0), ("c", 1), ("b", 0), ("b", 1)], [("a", 0), ("a", 1)]]
 
 
 def test_they_are_due_when_the_last_layer_that_shares_them_is_done():
@@ -57,7 +61,7 @@ def test_they_are_due_when_the_last_layer_that_shares_them_is_done():
         inputs(x=(2, 4), label=(2,)) + ip("a", "x", 4, shared) + ip("b", "a", 4, shared) + ip("c", "b", 3) + loss("c")
     )
     net = make_net(text)
-    (found,) = buckets(net.graph, back(net), 4)
+    (found,) = buckets(net.graph, back(net), 4, WHOLE)
     steps = [s.step.name for s in back(net)]
     assert [(net.graph.nodes[p.node].name, p.position) for p in found.params] == [
         ("c", 0),
@@ -72,15 +76,14 @@ def test_layers_that_do_not_learn_are_left_out():
     fixed = "param { lr_mult: 0 } param { lr_mult: 0 }"
     text = inputs(x=(2, 4), label=(2,)) + ip("a", "x", 4, fixed) + ip("b", "a", 4) + loss("b")
     net = make_net(text)
-    assert named(net, buckets(net.graph, back(net), 4)) == [[("b", 0), ("b", 1)]]
-    assert buckets(net.graph, [], 4) == []
+    assert named(net, buckets(net.graph, back(net), 4, WHOLE)) == [[("b", 0), ("b", 1)]]
+    assert buckets(net.graph, [], 4, WHOLE) == []
 
 
 @pytest.mark.parametrize("place", [CPU, Place("sim"), Place("lms")], ids=lambda p: p.name)
 @pytest.mark.parametrize("layer_wise", [True, False])
 def test_order_and_means_do_not_depend_on_the_place(monkeypatch, place, layer_wise):
-    monkeypatch.setattr(reduction, "ALONE_BYTES", 2000)
-    monkeypatch.setattr(reduction, "TOGETHER_BYTES", 400)
+    monkeypatch.setattr(Reduction, "sizes", BucketSizes(2000, 400, 100))
     text = (
         inputs(data=(2, 3, 6, 6), label=(2,))
         + conv("conv", "data", 20)
@@ -94,8 +97,8 @@ def test_order_and_means_do_not_depend_on_the_place(monkeypatch, place, layer_wi
     net = make_net(text, place)
     sums = Sums()
     if not net.device.is_host:
-        add = sums.sum
-        sums.sum = lambda arrays: net.device.queue(add, list(arrays))
+        average = sums.average
+        sums.average = lambda arrays: net.device.queue(average, list(arrays)) or 1 / sums.size
     net.reduction = Reduction(net.runtime, sums, layer_wise)
     for n in (plain, net):
         for name, values in data.items():

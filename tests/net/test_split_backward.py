@@ -19,7 +19,7 @@ from pycaffe_lms.lms.report.layer_costs import layer_of
 from pycaffe_lms.net.passes import param_order
 from pycaffe_lms.net.program.costs import program_costs, step_flops
 from pycaffe_lms.net.program.programs import SplitBackward
-from pycaffe_lms.net.program.reduction import buckets
+from pycaffe_lms.net.program.reduction import WHOLE, buckets
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms.nets import _DATA, NETS, _eltwise, _pool, conv, head, train
@@ -183,7 +183,7 @@ def test_operations_and_seconds_are_those_of_each_half():
 @pytest.mark.parametrize("net", ["residual", "shared", "groups"])
 def test_ranks_sum_the_same_gradients_in_the_same_order(net):
     one = solver(net, SimDevice(64 << 20))
-    found = [buckets(one.net.run_graph, list(steps_of(one, s).values()), 4) for s in (False, True)]
+    found = [buckets(one.net.run_graph, list(steps_of(one, s).values()), 4, WHOLE) for s in (False, True)]
     assert [b.params for b in found[0]] == [b.params for b in found[1]]
 
 

@@ -376,12 +376,12 @@ def test_a_rank_that_fails_ends_the_others():
         def work(rank, path, place=place):
             solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **PLACES[place](rank))
             parallel = joined(solver, path)
-            solver.step(2)
             if rank == 1:
+                solver.step(2)  # a part of it is still queued, perhaps
                 parallel.abort()
                 return
             with pytest.raises(LostRank, match="rank 1 is gone"):
-                solver.step(20)
+                solver.step(22)
             with contextlib.suppress(LostRank):
                 parallel.close()
 
@@ -422,8 +422,9 @@ class BrokenOff:
     def broadcast(self, arrays):
         pass
 
-    def sum(self, arrays):
+    def average(self, arrays):
         self._device.queue(self._sum, arrays)
+        return 0.5
 
     def _sum(self, arrays):
         self._sums += 1

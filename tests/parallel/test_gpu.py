@@ -21,6 +21,7 @@ from pycaffe_lms.backend.cuda.communicator import unique_id
 from pycaffe_lms.errors import SolverError
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.program.reduction import BucketSizes, Reduction
 from pycaffe_lms.ops import ops_of
 from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
 from pycaffe_lms.pycaffe.classes import PycaffeNet
@@ -85,6 +86,7 @@ def apart(rank: Rank) -> None:
 
 def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60, index: int | None = None, **options):
     cuda.set_math("fp32")
+    Reduction.sizes = BucketSizes(1 << 20, 4 << 20)  # several sums
     parsed = parse_solver(text)
     device = get_device("cuda", index=rank.index if index is None else index)
     ops_of(device).workspace_limit = 4 << 20  # a budget leaves no more

@@ -45,6 +45,16 @@ def test_sums_are_formed_in_the_order_of_the_ranks(dtype):
         assert np.array_equal(found, expected.reshape(-1))
 
 
+def test_averages_are_sums_and_a_factor():
+    def work(rank, path):
+        communicator, values = meet(rank, path, 3), np.full(4, rank, np.float32)
+        missing = communicator.average([values])
+        communicator.close()
+        return values.tolist(), missing
+
+    assert in_threads(3, work) == [([3, 3, 3, 3], 1 / 3)] * 3
+
+
 def test_broadcasts_and_maxima():
     def work(rank, path):
         communicator = meet(rank, path, 3)

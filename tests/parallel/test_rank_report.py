@@ -11,7 +11,7 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.cli.live.gauges import Gauges
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.program.reduction import ExposedTime, buckets
+from pycaffe_lms.net.program.reduction import WHOLE, ExposedTime, buckets
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.solvers.events import Observer
 from pycaffe_lms.solvers.rank_report import images_per_iteration
@@ -121,7 +121,7 @@ def test_sums_are_timed_on_the_compute_stream(layer_wise, lms, monkeypatch):
             exposed.within = lambda: counts.append(solver.iter) or within()
         solver.step(4)
         net = solver.net
-        sums = len(buckets(net.run_graph, net.arrangement.whole_backward(accumulate=False), 4))
+        sums = len(buckets(net.run_graph, net.arrangement.whole_backward(accumulate=False), 4, WHOLE))
         managed = lms is not None and any(net.memory.executor.memories[p.diff].managed for p in net.run_graph.learnable)
         found = bits(solver)
         if timed:

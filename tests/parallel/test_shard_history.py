@@ -9,7 +9,8 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import SnapshotError, SolverError, UsageError
 from pycaffe_lms.formats.weights.solverstate import read_solverstate
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.program import reduction
+from pycaffe_lms.net.program import scatter_reduction
+from pycaffe_lms.net.program.reduction import BucketSizes
 from pycaffe_lms.parallel.data_parallel import DataParallel
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.solvers.base import NONE, SNAPSHOT
@@ -40,7 +41,7 @@ TYPES = {
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """Let the weights of ip1 and ip2 count as large: their gradients are summed by shares."""
-    monkeypatch.setattr(reduction, "ALONE_BYTES", 2000)
+    monkeypatch.setattr(scatter_reduction._OwnShares, "sizes", BucketSizes(2000, 4 << 20))
 
 
 def text_of(tmp_path, type: str = "SGD", **fields) -> str:

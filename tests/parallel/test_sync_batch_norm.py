@@ -10,7 +10,7 @@ import pytest
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.errors import GraphError, LayerParamError, LostRank
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.program import reduction
+from pycaffe_lms.net.program.reduction import BucketSizes, Reduction
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.parallel.host import HostCommunicator
 
@@ -32,7 +32,7 @@ PLACES = {
 @pytest.fixture(autouse=True)
 def many_sums(monkeypatch):
     """Sum the gradients of most layers by themselves, as those of large nets are."""
-    monkeypatch.setattr(reduction, "ALONE_BYTES", 256)
+    monkeypatch.setattr(Reduction, "sizes", BucketSizes(256, 4 << 20))
 
 
 def cpu(rank: int) -> dict:

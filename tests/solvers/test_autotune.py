@@ -87,3 +87,54 @@ def test_an_iteration_that_somebody_else_records_is_left_to_him(recorded):
 
 def test_nothing_is_measured_for_other_modes():
     assert autotune.Autotune(net(auto=False)[0]).done
+
+
+class Ranks:
+    """Stand for the ranks of which one has something to measure. met: what happened, as pauses and meetings."""
+
+    def __init__(self, measures: int, met: list):
+        self.measures, self.met = measures, met
+
+    def largest(self, values):
+        return [max(self.measures, *values)]
+
+    def meet(self):
+        self.met.append("meet")
+
+
+def test_devices_of_all_ranks_begin_measured_iterations_together(recorded):
+    recorded += [{"forward:a": 30}, {"forward:a": 20}, [None]]
+    one, _ = net(auto=True)
+    met = one.runtime.device.pauses
+    tuning = autotune.Autotune(one)
+    tuning.join(Ranks(0, met))
+    for i in range(10):
+        with tuning.around(list):
+            met.append(i)
+    pause, before, after = autotune.HEAD_START_S, range(autotune.WARM), range(autotune.WARM + 2, 10)
+    assert met == [*before, pause, "meet", autotune.WARM, pause, "meet", autotune.WARM + 1, *after]
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_rank_with_nothing_to_measure_meets_those_that_measure(other):
+    """It has a larger GPU, say: else the others would wait for its next exchange, and take that for the meeting."""
+    met, tuning = [], autotune.Autotune(net(auto=False)[0])
+    tuning.join(Ranks(other, met))
+    for i in range(10):
+        with tuning.around(list):
+            met.append(i)
+    meeting = ["meet"] * other
+    assert met == [0, 1, 2, *meeting, 3, *meeting, *range(4, 10)] and autotune.WARM == 3
+
+
+def test_a_rank_whose_iterations_are_recorded_by_others_meets_too(recorded):
+    recorded += [{"forward:a": 30}, {"forward:a": 20}, [None]]
+    one, _ = net(auto=True)
+    met, tuning = one.runtime.device.pauses, autotune.Autotune(one)
+    tuning.join(Ranks(1, met))
+    for i in range(7):
+        one.runtime.recorder = object() if i < 5 else None
+        with tuning.around(list):
+            met.append(i)
+    pause = autotune.HEAD_START_S
+    assert met == [0, 1, 2, "meet", 3, "meet", 4, pause, 5, pause, 6] and tuning.done

@@ -37,6 +37,7 @@ _SLOTS = 8  # numbers in flight at once
 _PATIENCE_S = 5.0  # at the program's end
 _ABORT_S = 1.0  # NCCL ends at once where there are no graphs
 _REGISTER = "NCCL_GRAPH_REGISTER"
+_AVERAGE = 4  # NCCL's number of its operation avg, for which CuPy has no name
 
 
 def unique_id() -> bytes:
@@ -197,11 +198,23 @@ class NcclCommunicator:
     # -- operations ---------------------------------------------------------------------------------------------------
     def sum(self, arrays: Sequence[AnyArray]) -> None:
         """Queue arrays = their sums over all ranks, on the current stream, as one call."""
-        comm, stream, add = self._open(), _current_stream(), self._nccl.NCCL_SUM
+        self._reduce(arrays, self._nccl.NCCL_SUM)
+
+    def average(self, arrays: Sequence[AnyArray]) -> float:
+        """Queue arrays = their means over all ranks, as one call, where size is a power of two; else their sums.
+
+        NCCL multiplies each rank's numbers by 1 / size before it adds them. With a power of two that rounds nothing but
+        subnormal numbers, so bits are those of a sum that is multiplied. Returns the factor that is missing."""
+        whole = self.size & (self.size - 1) == 0
+        self._reduce(arrays, _AVERAGE if whole else self._nccl.NCCL_SUM)
+        return 1.0 if whole else 1 / self.size
+
+    def _reduce(self, arrays: Sequence[AnyArray], operation: int) -> None:
+        comm, stream = self._open(), _current_stream()
         self._nccl.groupStart()
         try:
             for a in arrays:
-                comm.allReduce(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], add, stream)
+                comm.allReduce(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], operation, stream)
         finally:
             self._nccl.groupEnd()
 

@@ -120,7 +120,8 @@ class Sum:
     Attributes:
         nbytes: of its gradients; of an exchange, those that each rank gives.
         ready: seconds from the iteration's start to the end of the step that completes them, without sums.
-        scaling: seconds of the kernels that divide the sum by the number of ranks.
+        scaling: seconds of the kernels that divide the sum by the number of ranks, unless that is a power of two: then
+            NCCL makes the mean.
         beside: it runs beside the backward; else the next step waits for it (the gradients are managed by LMS).
         layer: it is an exchange of a layer, such as a synchronised BatchNorm.
         gathered: the exchange gathers the ranks' arrays; else it sums them.
@@ -215,12 +216,13 @@ def predict(timeline: Timeline, alone: float, cluster: Cluster, machine: Machine
     if cluster.ranks < 2:
         return Prediction(cluster, alone, alone, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     free = delay = summing = latency = between = layers = link = 0.0
+    averages = cluster.ranks & (cluster.ranks - 1) == 0
     for s in timeline.sums:
         one = all_reduce(s.nbytes * (cluster.ranks if s.gathered else 1), cluster, machine, gather=s.gathered)
         ready = s.ready + delay
         begin = max(free, ready)
         copies = [(start + delay, end + delay) for start, end in timeline.copies]
-        free = _end(begin, one, copies) + s.scaling
+        free = _end(begin, one, copies) + (0.0 if averages else s.scaling)
         summing, latency, link = summing + one.seconds, latency + one.latency, link + one.link
         if not s.beside:
             between += 0.0 if s.layer else free - ready

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from ...arrays import AnyArray
 from ...backend.device import Device, Event
@@ -29,19 +29,35 @@ from .steps import LayerStep
 if TYPE_CHECKING:
     from ..run.executor import Executor
 
-ALONE_BYTES = 1 << 20  # a gradient of at least so many bytes is summed by itself; smaller ones share calls
-TOGETHER_BYTES = 4 << 20  # least bytes of a shared call, except for the last one
 REDUCE, REDUCED = "reduce:", "reduced"  # how names of sums begin, and the name of the step that waits for them
 
 
 class Sums(Protocol):
-    """Sum arrays over ranks: what a reduction needs of a communicator (see `parallel/communicator.py`)."""
+    """Average arrays over ranks: what a reduction needs of a communicator (see `parallel/communicator.py`)."""
 
     size: int
     can_capture: bool
 
-    def sum(self, arrays: Sequence[AnyArray]) -> None:
-        """Queue the replacement of arrays by their sums over all ranks."""
+    def average(self, arrays: Sequence[AnyArray]) -> float:
+        """Queue the replacement of arrays by their means over all ranks, or by their sums; return the factor that is
+        missing: 1 or 1 / size."""
+
+
+class BucketSizes(NamedTuple):
+    """Say which gradients share a call.
+
+    Attributes:
+        alone: bytes of a gradient from which on it has a call of its own.
+        together: least bytes of a shared call, except for the first and the last one.
+        last: least bytes of the last shared call, for which the updates wait.
+    """
+
+    alone: int
+    together: int
+    last: int = 1 << 20
+
+
+WHOLE = BucketSizes(16 << 20, 16 << 20)  # few calls, since each takes multiprocessors from the backward beside it
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ class Bucket:
     params: tuple[Param, ...]
 
 
-def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Bucket]:
+def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int, sizes: BucketSizes) -> list[Bucket]:
     """Return the gradients that backward steps write, by call, in the order in which they are summed."""
     owners = {p.diff: p for p in graph.learnable}
     last: dict[int, int] = {}
@@ -60,27 +76,28 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
         for a in step.step.accesses:
             if a.mode is not Mode.READ and a.buffer in owners:
                 last[a.buffer] = s
-    found, waiting, nbytes = list[Bucket](), list[Param](), 0
-    for s, param in sorted(((s, owners[b]) for b, s in last.items()), key=lambda pair: (pair[0], pair[1].index)):
+    found, waiting, nbytes, least = list[Bucket](), list[Param](), 0, sizes.last
+    in_order = sorted(((s, owners[b]) for b, s in last.items()), key=lambda pair: (pair[0], pair[1].index))
+    for s, param in reversed(in_order):
         size = itemsize * count(param.shape)
-        if size >= ALONE_BYTES:
+        if size >= sizes.alone:
             found.append(Bucket(s, (param,)))
             continue
-        waiting.append(param)
+        waiting.insert(0, param)
         nbytes += size
-        if nbytes >= TOGETHER_BYTES:
-            found.append(Bucket(s, tuple(waiting)))
-            waiting, nbytes = [], 0
+        if nbytes >= least:
+            found.append(Bucket(last[waiting[-1].diff], tuple(waiting)))
+            waiting, nbytes, least = [], 0, sizes.together
     if waiting:
-        found.append(Bucket(max(last[p.diff] for p in waiting), tuple(waiting)))
-    return found
+        found.append(Bucket(last[waiting[-1].diff], tuple(waiting)))
+    return sorted(found, key=lambda bucket: bucket.after)
 
 
 def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int, *more: object) -> int:
     """Return a checksum of 32 bits that is equal on ranks which sum the same gradients in the same order.
 
     more: what else must be equal on all ranks."""
-    found = buckets(graph, steps, itemsize)
+    found = buckets(graph, steps, itemsize, WHOLE)
     described = [[(graph.param_name(p), p.position, p.shape, p.channels_last) for p in b.params] for b in found]
     return zlib.crc32(repr((itemsize, described, *more)).encode())
 
@@ -124,6 +141,8 @@ class Reduction:
         as parts of a CUDA graph, in which no time can be taken.
     """
 
+    sizes: ClassVar[BucketSizes] = WHOLE
+
     def __init__(self, runtime: Runtime, sums: Sums, layer_wise: bool):
         self._runtime, self._device, self._sums, self.layer_wise = runtime, runtime.device, sums, layer_wise
         timed = not self._device.is_host and not self._device.simulated and not sums.can_capture
@@ -137,7 +156,7 @@ class Reduction:
         if not self.layer_wise and not self._runtime.active and not executor.graph.exchanging:
             return [*steps, *self.alone(executor, steps)]
         at: dict[int, list[HostedStep]] = {}
-        for bucket in buckets(executor.graph, steps, executor.dtype.itemsize):
+        for bucket in buckets(executor.graph, steps, executor.dtype.itemsize, self.sizes):
             at.setdefault(bucket.after, []).append(self._step(executor, bucket))
         woven: list[AnyStep] = []
         for s, step in enumerate(steps):
@@ -146,7 +165,7 @@ class Reduction:
 
     def alone(self, executor: Executor, steps: Sequence[LayerStep]) -> list[HostedStep]:
         """Return the sums for backward steps that have already run."""
-        found = buckets(executor.graph, steps, executor.dtype.itemsize)
+        found = buckets(executor.graph, steps, executor.dtype.itemsize, self.sizes)
         return [*(self._step(executor, b) for b in found), self._join_step()]
 
     def check_by_hand(self) -> None:
@@ -183,8 +202,9 @@ class Reduction:
             self._mean(executor, params, arrays)
 
     def _mean(self, executor: Executor, params: Sequence[Param], arrays: Sequence[AnyArray]) -> None:
-        self._sums.sum(arrays)
-        ops_of(self._device).scale_all(arrays, 1 / self._sums.size)
+        missing = self._sums.average(arrays)
+        if missing != 1:
+            ops_of(self._device).scale_all(arrays, missing)
 
     def wait(self) -> None:
         """Let the compute stream wait for the sums on the side stream."""

@@ -6,22 +6,25 @@ Gradients that share a call, as small ones do, are summed whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...arrays import AnyArray
 from ...lms.runtime.runtime import Runtime
 from ...ops import ops_of
 from ..build.graph import Param
 from .programs import AnyStep
-from .reduction import Reduction, Sums
+from .reduction import BucketSizes, Reduction, Sums
 from .steps import LayerStep
 
 if TYPE_CHECKING:
     from ..run.executor import Executor
 
 
+SHARES = BucketSizes(1 << 20, 4 << 20)  # whose sums by shares take less time than a call for all of them
+
+
 class Scatters(Sums, Protocol):
-    """Sum arrays over ranks, whole or by shares: what this needs of a communicator (see `parallel/communicator.py`)."""
+    """Average arrays over ranks, or sum shares: what this needs of a communicator (see `parallel/communicator.py`)."""
 
     rank: int
 
@@ -61,6 +64,8 @@ class ScatterReduction(Reduction):
 
 class _OwnShares(Reduction):
     """Average this rank's shares alone."""
+
+    sizes: ClassVar[BucketSizes] = SHARES
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...arrays import AnyArray
 from ...errors import UsageError
@@ -19,13 +19,14 @@ from ...lms.runtime.runtime import Runtime
 from ...ops import ops_of
 from ..build.graph import Param
 from .programs import HostedStep
-from .reduction import ALONE_BYTES, TOGETHER_BYTES, Reduction, Sums
+from .reduction import BucketSizes, Reduction, Sums
 
 if TYPE_CHECKING:
     from ..run.executor import Executor
 
 EXCHANGE_BYTES = 16 << 20  # most bytes of one exchange: a larger gradient takes several
-assert EXCHANGE_BYTES >= ALONE_BYTES + TOGETHER_BYTES  # a shared bucket is one exchange
+PACKED = BucketSizes(1 << 20, 4 << 20)  # those that share an exchange are copied for it
+assert sum(PACKED) <= EXCHANGE_BYTES  # a shared bucket is one exchange
 
 
 class Exchanges(Sums, Protocol):
@@ -81,6 +82,8 @@ class TreeReduction(Reduction):
         exchanges: the communicator; None: this process computes all virtual ranks.
         layer_wise: as for `Reduction`.
     """
+
+    sizes: ClassVar[BucketSizes] = PACKED
 
     def __init__(self, runtime: Runtime, exchanges: Exchanges | None, layer_wise: bool, buffers: TreeBuffers):
         super().__init__(runtime, exchanges or _Alone(), layer_wise)
@@ -155,4 +158,5 @@ class _Alone:
 
     size, can_capture = 1, True
 
-    def sum(self, arrays: Sequence[AnyArray]) -> None: ...
+    def average(self, arrays: Sequence[AnyArray]) -> float:
+        return 1.0
