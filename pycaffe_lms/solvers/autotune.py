@@ -21,8 +21,8 @@ HEAD_START_S = 0.1  # least pause of the device, so that short steps do not seem
 HEAD_START_EACH_S = 1e-4  # pause for each operation, twice what the host takes to issue it
 
 
-class Ranks(Protocol):
-    """Exchange what ranks need that measure together: see `base.Ranks`."""
+class MeetingRanks(Protocol):
+    """Exchange what ranks need that measure together: a part of `base.Ranks`."""
 
     def largest(self, values: Sequence[int], /) -> list[int]: ...
 
@@ -45,7 +45,7 @@ class Autotune:
         self._shares: dict[bool, float] = {}  # measured shares of the link's rates, see `link_shares`
         self._meet: Callable[[], None] | None = None
 
-    def join(self, ranks: Ranks) -> None:
+    def join(self, ranks: MeetingRanks) -> None:
         """Let the devices of all ranks begin an iteration that is measured together: sums that wait for another rank
         hold multiprocessors, so layers would seem slower than they are. Every rank calls it before its iterations."""
         if ranks.largest([int(not self.done)]) != [0]:  # a rank without anything to measure takes part

@@ -88,6 +88,7 @@ def test_a_second_time_changes_nothing_and_edits_are_safe(photos, tmp_path):
     assert init(photos, tmp_path, "-overwrite").code == 0 and "base_lr: 0.05" in solver.read_text()
 
 
+@pytest.mark.thorough
 def test_it_trains_and_what_was_trained_classifies(photos, tmp_path):
     """Both printed commands are typed in. Guessing gives 0.33; pictures nobody has seen are told apart."""
     done = init(photos, tmp_path, "-train")

@@ -188,7 +188,14 @@ def test_a_gpu_without_bfloat16_is_named(net, capsys):
 
 def test_rematerialization_below_the_least_budget_is_no_contradiction(capsys):
     """The least budget is that of copies alone; where values are made again in place of others, less may do."""
-    argv = ["plan", "-model", str(MODELS / "resnet-18/train_val.prototxt"), "-shape", "data=32,3,224,224", "-budget"]
+    argv = [
+        "plan",
+        "-model",
+        str(MODELS / "cifar10_resnet-20/train_val.prototxt"),
+        "-shape",
+        "data=64,3,32,32",
+        "-budget",
+    ]
     path = "-lms", "auto"
     assert main([*argv, "16GB", *path]) == 0
     whole = parse_size(_flags(capsys.readouterr().out, "-lms_budget")[0], "x")

@@ -119,9 +119,9 @@ def test_every_way_to_make_data_is_told_where_a_model_reads_them():
 
 
 def test_plan_needs_no_shape_and_says_what_it_says_of_the_file(empty):
-    by_name = caffe("plan", "-model", "resnet-18", "-summary", cwd=empty)
-    path = str(MODELS / "resnet-18/train_val.prototxt")
-    by_path = caffe("plan", "-model", path, "-shape", "data=32,3,224,224", "-summary", cwd=empty)
+    by_name = caffe("plan", "-model", "lenet", "-summary", cwd=empty)
+    path = str(MODELS / "lenet/train_val.prototxt")
+    by_path = caffe("plan", "-model", path, "-shape", "data=64,1,28,28", "-summary", cwd=empty)
     assert by_name.code == by_path.code == 0 and by_name.out == by_path.out
     assert caffe("plan", "-model", "lenet", "-shape", "data=8,1,28,28", "-summary", cwd=empty).code == 0
     assert caffe("plan", "-solver", "lenet", "-summary", cwd=empty).code == 0

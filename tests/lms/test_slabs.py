@@ -276,7 +276,7 @@ def random_net(seed):
     return text + _of("loss", "EuclideanLoss", "fc label")
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.thorough if s % 3 else ()) for s in range(24)])
 def test_random_nets(seed, monkeypatch):
     """Odd sizes, strides, paddings, dilation, groups, 1 to 3 spatial axes, random numbers of slabs."""
     name = f"random slabs {seed}"

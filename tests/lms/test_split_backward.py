@@ -91,7 +91,7 @@ def test_with_memory_enough_steps_stay_whole(net):
     assert not halves(make(net, 32 << 20))
 
 
-@sample("shares", (0.05, 0.3, 0.6, 0.9), 2)
+@sample("shares", (0.05, 0.3, 0.6, 0.9), 1)
 def test_the_faster_program_counts(shares):
     chosen = []
     for net in NETS:

@@ -20,6 +20,7 @@ LONG = ("densenet-121/train_val", "inception-v3/train_val", "cifar10_resnet-56/t
 LONG += ("flickr_style/train_val", "rcnn_ilsvrc13/train_val", "vgg-16/train_val", "vgg-19/train_val")
 LONG += ("gpt2/train_val", "llama-1.3b/train_val", "llama-7b/train_val", "vit-b-16/train_val", "vit-l-16/train_val")
 LONG += ("alexnet/train_val", "googlenet/train_val", "resnet-34/train_val", "squeezenet-1.0/train_val")
+LONG += ("mobilenet-v2/train_val", "resnet-50/train_val")
 
 
 @pytest.mark.parametrize(

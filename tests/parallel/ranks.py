@@ -55,8 +55,12 @@ def joined(solver, path: str, *, layer_wise: bool = True, timeout: float = TIMEO
     """Return the solver with the weights of rank 0, averaging gradients."""
     device, count, rank = solver.net.device, solver.solver_count, solver.solver_rank
     parallel = DataParallel(solver, HostCommunicator(device, path, count, rank, timeout=timeout))
-    parallel.bcast()
-    parallel.join(layer_wise=layer_wise)
+    try:
+        parallel.bcast()
+        parallel.join(layer_wise=layer_wise)
+    except BaseException:
+        parallel.abort()
+        raise
     return parallel
 
 

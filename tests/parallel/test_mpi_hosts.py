@@ -162,6 +162,7 @@ def test_hosts_of_which_one_has_another_version(tmp_path, hosts):
     assert code == 2 and re.search(r"error: rank 1 on node2: pycaffe-lms is 9\.0, rank 0 on node1 has \d", said)
 
 
+@pytest.mark.thorough
 def test_a_host_that_is_gone(tmp_path, hosts):
     """The cable is cut: the ranks of each host take the other for gone, and end."""
     ranks, pids = begin(hosts, tmp_path, "-hang_timeout", "3")

@@ -245,7 +245,7 @@ def by_gpu_flag(folder, *words: str, until: str = "Iteration 2 "):
     return ranks, pids, said
 
 
-@pytest.fixture(params=[pytest.param("mpiexec -n 4", marks=needs_mpi), "-gpu 0,1"])
+@pytest.fixture(params=[pytest.param("mpiexec -n 4", marks=[needs_mpi, pytest.mark.thorough]), "-gpu 0,1"])
 def start(request):
     """Start ranks; return them with their process numbers and how errors begin."""
 
