@@ -115,6 +115,8 @@ def _judge(graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: W
     if layer.type != row.type and row.type == "Convolution" and isinstance(node.layer, ConvolutionLayer):
         layer.convolution_param.group = node.layer.group  # which depthwise types may leave out
     layer.type = row.type
+    if row.cpu:
+        _log.warning("%s: the layer runs on the processor, not on the chip", where)
     for name in row.without:
         for _, param in layer.ListFields():
             if name in getattr(getattr(param, "DESCRIPTOR", None), "fields_by_name", ()):

@@ -197,6 +197,12 @@ def test_what_the_chip_leaves_to_the_processor_is_a_warning(tmp_path, caplog):
     assert written(files).layer[1].type == "Convolution"
 
 
+def test_what_the_chip_never_runs_is_a_warning(tmp_path, caplog):
+    files = export_caffe(net_of(DATA + layer("x", "ELU", "data", "x")), tmp_path / "out", "horizon")
+    assert 'line 2: layer "x" (ELU): the layer runs on the processor, not on the chip' in caplog.text
+    assert written(files).layer[1].type == "ELU"
+
+
 def test_round_mode_that_matters(tmp_path):
     """It is written where the document lists it, and refused where the toolchain is of Caffe 1.0, which lacks it."""
     net = net_of(
