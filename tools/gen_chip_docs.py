@@ -43,7 +43,7 @@ It writes `net_horizon.prototxt` and `net_horizon.caffemodel`. In Python: `pycaf
   of each output. In the tests OpenCV 4 gives the same outputs, to rounding.
 
 The lists are those of the documents named below; the toolchains themselves were not run. A newer toolchain may take
-more or less. HiSilicon's NNIE is not here: no public copy of the list in its guide was found.
+more or less.
 
 The columns of the tables: **must be** is checked, and a layer that is not so is refused. A layer that is not as **on
 the chip if** says runs on the processor beside the chip. **not checked** is what the document demands too, but a net
@@ -69,6 +69,8 @@ def _section(key: str, chip: Chip) -> list[str]:
         ),
         "",
     ]
+    if chip.differ:
+        lines += ["Where others say something else than the document:", "", *(f"* {what}." for what in chip.differ), ""]
     if chip.same_in_use:
         lines += [f"Left out where it is in place, because it does nothing in use: {', '.join(chip.same_in_use)}.", ""]
     missing = [f"{name} ({why})" for name, why in chip.not_here.items()]

@@ -4,7 +4,7 @@ A table has the document's title, version and address, and a row per layer type:
 
     listed     the document's spelling, where it is another
     from       types here that are the same layer, and are written as this one
-    limits     what the document demands: {"of": a fact of facts.py, "min", "max" or "in", "when": [conditions],
+    limits     what the document demands: {"of": a fact of facts.py, "min", "max", "in" or "not", "when": [conditions],
                "words": the demand in words, where a range of the fact says little,
                "warn": true where the toolchain takes the layer all the same, but runs it elsewhere}
     params     fields of forks that the document lists, by message; no others of 7000 to 7199 are written
@@ -12,9 +12,11 @@ A table has the document's title, version and address, and a row per layer type:
     without    fields that the document excludes and that change no outputs
     unchecked  what the document demands and nobody can see from the net
     cpu        the layer runs on the processor beside the chip
+    given      fields that are written with this value, which is that of every net in use
 
 `every`: limits of all layers. `same_in_use`: types that pass their bottom on in phase TEST and are left out. `instead`:
-the fix for a type that is missing. `not_here`: listed types that no layer here equals, and why.
+the fix for a type that is missing. `not_here`: listed types that no layer here equals, and why. `differ`: what
+others say of the toolchain that the document does not, and which of the two is followed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any, TypeAlias
 
 Fact: TypeAlias = "float | str | bool"
 
-CHIPS = ("ascend", "rknn", "horizon")
+CHIPS = ("ascend", "rknn", "horizon", "nnie")
 
 
 def spelled(value: Fact) -> str:
@@ -47,9 +49,12 @@ class StatedRange:
     when: tuple[StatedRange, ...] = ()
     warns: bool = False
     demand: str = ""
+    excluded: tuple[Fact, ...] = ()
 
     def holds(self, value: Fact) -> bool:
         """Return whether a value is in the range."""
+        if self.excluded:
+            return value not in self.excluded
         if self.choice:
             return value in self.choice
         if isinstance(value, str):
@@ -61,6 +66,8 @@ class StatedRange:
         """Return the range in words: "1 to 7"."""
         if self.choice:
             return " or ".join(map(spelled, self.choice))
+        if self.excluded:
+            return f"all but {' and '.join(map(spelled, self.excluded))}"
         if self.least is not None and self.least == self.most:
             return f"{self.least:.7g}"
         if self.most is None:
@@ -88,6 +95,7 @@ class ListedLayer:
     without: tuple[str, ...] = ()
     unchecked: str = ""
     cpu: bool = False
+    given: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,7 @@ class Chip:
     same_in_use: tuple[str, ...]
     instead: Mapping[str, str]
     not_here: Mapping[str, str]
+    differ: tuple[str, ...]
 
 
 @cache
@@ -119,6 +128,7 @@ def chip_of(key: str) -> Chip:
         same_in_use=tuple(table["same_in_use"]),
         instead=table["instead"],
         not_here=table["not_here"],
+        differ=tuple(table.get("differ", ())),
     )
 
 
@@ -133,6 +143,7 @@ def _row(name: str, row: Mapping[str, Any]) -> ListedLayer:
         tuple(row.get("without", ())),
         row.get("unchecked", ""),
         row.get("cpu", False),
+        row.get("given", {}),
     )
 
 
@@ -140,4 +151,5 @@ def _limit(found: Mapping[str, Any]) -> StatedRange:
     when = tuple(map(_limit, found.get("when", ())))
     choice = tuple(found.get("in", ()))
     ends = found.get("min"), found.get("max")
-    return StatedRange(found["of"], *ends, choice, when, found.get("warn", False), found.get("words", ""))
+    words, excluded = found.get("words", ""), tuple(found.get("not", ()))
+    return StatedRange(found["of"], *ends, choice, when, found.get("warn", False), words, excluded)

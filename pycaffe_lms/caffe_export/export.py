@@ -79,6 +79,7 @@ def _written(
 ) -> tuple[NetParameter, list[_Refusal]]:
     """Return the net in the chip's words, with blobs, and all that is wrong with it."""
     result, problems = NetParameter(name=folded.name), []
+    makers = {value: node.message.type for node in graph.nodes for value in node.tops}
     nodes = [node for node in graph.nodes if node.message.type != SPLIT]  # of which `folded` has none
     for message, node in zip(folded.layer, nodes, strict=True):
         layer = result.layer.add()
@@ -93,7 +94,7 @@ def _written(
         if layer.type in chip.same_in_use and _passes_on(node):
             del result.layer[-1]
             continue
-        problems += [_Refusal(where, what, fix) for what, fix in _judge(graph, node, layer, chip, where)]
+        problems += [_Refusal(where, what, fix) for what, fix in _judge(graph, node, layer, chip, where, makers)]
     return result, problems
 
 
@@ -103,8 +104,13 @@ def _passes_on(node: Node) -> bool:
     return list(node.message.bottom) == list(node.message.top) and param.scale_train and not param.sample_weights_test
 
 
-def _judge(graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: Where) -> Iterator[tuple[str, str]]:
-    """Write a layer in the chip's words, in place; yield what is wrong with it, and the fix."""
+def _judge(
+    graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: Where, makers: Mapping[int, str]
+) -> Iterator[tuple[str, str]]:
+    """Write a layer in the chip's words, in place; yield what is wrong with it, and the fix.
+
+    makers: the type of the layer that computes each value.
+    """
     row = chip.rows.get(layer.type)
     if row is None:
         fix = chip.instead.get(layer.type, _CUT)
@@ -125,12 +131,15 @@ def _judge(graph: Graph, node: Node, layer: LayerParameter, chip: Chip, where: W
         name, _, inner = path.partition(".")
         param = getattr(layer, name)
         setattr(param, inner, getattr(param, inner))
+    for path, value in row.given.items():
+        name, _, inner = path.partition(".")
+        setattr(getattr(layer, name), inner, value)
     for path in refused(layer, row.params):
         yield f"no other Caffe knows its {path}, and the list of {chip.toolchain} does not name it", _CUT
     if isinstance(node.layer, PoolingLayer):
         _round_as_caffe(node.layer, layer, [graph.values[v].shape for v in node.bottoms])
-    tensors = [[graph.values[v].shape for v in values] for values in (node.bottoms, node.tops)]
-    seen = Seen(node.layer, layer, *tensors)
+    bottoms, tops = ([graph.values[v].shape for v in values] for values in (node.bottoms, node.tops))
+    seen = Seen(node.layer, layer, bottoms, tops, [makers[value] for value in node.bottoms])
     for limit in (*chip.every, *row.limits):
         wrong = [value for value in fact(seen, limit.of) if not limit.holds(value)]
         if not wrong or not all(_applies(seen, one) for one in limit.when):

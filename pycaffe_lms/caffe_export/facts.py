@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from ..layers.base import Layer, Shape
 from ..layers.conv.convolution import ConvolutionLayer
+from ..layers.shape.permute import PermuteLayer
 from ..proto.caffe_pb2 import LayerParameter
 from .chips import Fact
 
@@ -22,12 +23,16 @@ _FIELD = "field "
 
 @dataclass(frozen=True)
 class Seen:
-    """Hold a layer that is set up, its message as it will be written, and the shapes of its bottoms and tops."""
+    """Hold a layer that is set up, its message as it will be written, and the shapes of its bottoms and tops.
+
+    makers: the types of the layers that compute the bottoms.
+    """
 
     layer: Layer
     message: LayerParameter
     bottoms: Sequence[Shape]
     tops: Sequence[Shape]
+    makers: Sequence[str] = ()
 
     @property
     def first(self) -> Shape:
@@ -58,15 +63,24 @@ def _field(message: Message, path: str) -> Sequence[Fact]:
     return values
 
 
-def _per_axis(one: str, other: str, difference: Callable[[int, int], int]) -> Callable[[Seen], Sequence[Fact]]:
+def _per_axis(one: str, other: str, combine: Callable[[int, int], int]) -> Callable[[Seen], Sequence[Fact]]:
     def of(seen: Seen) -> Sequence[Fact]:
-        return [difference(*pair) for pair in zip(seen.window(one), seen.window(other), strict=False)]
+        return [combine(*pair) for pair in zip(seen.window(one), seen.window(other), strict=False)]
 
     return of
 
 
 def _channels(shapes: Sequence[Shape]) -> list[Fact]:
     return [shape[1] for shape in shapes if len(shape) > 1]
+
+
+def _order(seen: Seen) -> Sequence[Fact]:
+    """Return the order of all axes, such as "0 2 3 1"."""
+    return [" ".join(map(str, seen.layer.axes))] if isinstance(seen.layer, PermuteLayer) else ()
+
+
+def _before_all_but_regions(seen: Seen) -> Sequence[Fact]:
+    return () if seen.message.type in ("ROIPooling", "PSROIPooling") else seen.makers
 
 
 def _group_channels(seen: Seen) -> Sequence[Fact]:
@@ -84,6 +98,20 @@ def _kernel_elements(seen: Seen) -> Sequence[Fact]:
 def _padded_input(seen: Seen) -> Sequence[Fact]:
     axes = zip(seen.first[2:], seen.window("kernel"), seen.window("pad"), strict=False)
     return [size + 2 * pad - kernel for size, kernel, pad in axes]
+
+
+def _kernel_columns(seen: Seen) -> Sequence[Fact]:
+    """Return kernel height x (width / (16 stride_w), rounded down) x stride_w; global pooling's kernel is the map."""
+    size = seen.first[2:]
+    kernel, stride = seen.window("kernel") or size, seen.window("stride") or (1, 1)
+    if not len(size) == len(kernel) == len(stride) == 2:
+        return ()
+    return [kernel[0] * (size[1] // (16 * stride[1]) * stride[1])]
+
+
+def _kernel_rows(seen: Seen) -> Sequence[Fact]:
+    kernel, stride = seen.window("kernel"), seen.window("stride")
+    return [((kernel[0] - 1) / stride[0] + 1) * seen.first[3]] if len(kernel) == len(stride) == 2 else ()
 
 
 def _behind_first(name: str) -> Callable[[Seen], Sequence[Fact]]:
@@ -118,6 +146,7 @@ def _axis(seen: Seen) -> int:
 
 FACTS: Mapping[str, Callable[[Seen], Sequence[Fact]]] = {
     "bottoms": lambda seen: [len(seen.bottoms)],
+    "tops": lambda seen: [len(seen.tops)],
     "axes": lambda seen: [len(shape) for shape in seen.bottoms],
     "top axes": lambda seen: [len(shape) for shape in seen.tops],
     "batch": lambda seen: seen.first[:1],
@@ -131,6 +160,9 @@ FACTS: Mapping[str, Callable[[Seen], Sequence[Fact]]] = {
     "stride": lambda seen: seen.window("stride"),
     "pad": lambda seen: seen.window("pad"),
     "dilation": lambda seen: seen.window("dilation"),
+    "kernel height x columns": _kernel_columns,
+    "rows that a kernel takes x width": _kernel_rows,
+    "dilated kernel": _per_axis("kernel", "dilation", lambda kernel, dilation: (kernel - 1) * dilation + 1),
     "largest dilation": lambda seen: [max(seen.window("dilation"), default=1)],
     "group": lambda seen: [seen.layer.group] if isinstance(seen.layer, ConvolutionLayer) else (),
     "elements of a kernel": _kernel_elements,
@@ -151,5 +183,11 @@ FACTS: Mapping[str, Callable[[Seen], Sequence[Fact]]] = {
     "min_sizes": lambda seen: [len(seen.message.prior_box_param.min_size)],
     "max_sizes": lambda seen: [len(seen.message.prior_box_param.max_size)],
     "reshape dims": lambda seen: [len(seen.message.reshape_param.shape.dim)],
+    "first dim": lambda seen: seen.message.reshape_param.shape.dim[:1],
+    "order of axes": _order,
+    "top width": lambda seen: seen.tops[0][3:4],
+    "layer before": lambda seen: seen.makers,
+    "layer before but of ROIPooling and PSROIPooling": _before_all_but_regions,
+    "statistics of the batch": lambda seen: [not getattr(seen.layer, "use_global", True)],
 }
 """Each fact by the name that the tables in `chips/` give it."""

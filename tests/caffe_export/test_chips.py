@@ -28,14 +28,14 @@ def test_tables_name_what_there_is(key):
     assert set(chip.instead) <= set(LAYERS) - set(chip.rows)
     paths = []
     for limit in (*chip.every, *(limit for row in chip.rows.values() for limit in row.limits)):
-        assert limit.choice or limit.least is not None or limit.most is not None
+        assert limit.choice or limit.excluded or limit.least is not None or limit.most is not None
         for name in names(limit):
             if name.startswith("field "):
                 paths.append(name.removeprefix("field "))
             else:
                 assert name in FACTS
     for row in chip.rows.values():
-        paths += row.explicit
+        paths += [*row.explicit, *row.given]
         paths += [f"{param}.{name}" for param, fields in row.params.items() for name in fields]
     for path in paths:
         descriptor = LayerParameter.DESCRIPTOR
@@ -61,6 +61,7 @@ def test_ranges_in_words():
     )
     assert StatedRange("field a.b", choice=("SUM", "MAX")).words == "a.b: SUM or MAX"
     assert StatedRange("field a.b", choice=(True,)).words == "a.b: true"
+    assert StatedRange("layer before", excluded=("A", "B")).words == "layer before: all but A and B"
     assert (
         StatedRange("kernel less pad", 1, demand="kernel: larger than the padding").words
         == "kernel: larger than the padding"
