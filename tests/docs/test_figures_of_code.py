@@ -175,11 +175,15 @@ def test_what_flags_do_on_two_gpus():
 
 
 def test_what_a_driver_reports_beyond_a_budget():
-    [beyond] = said("docs/benchmark.md", r"recorded graphs besides, here ([\d.]+) GiB")
+    beyond, two, four = said(
+        "docs/benchmark.md",
+        r"recorded graphs besides, here ([\d.]+) GiB; with two GPUs NCCL takes ([\d.]+) GiB more, with four ([\d.]+)\.",
+    )
     page = (ROOT / "docs/benchmark.md").read_text()
-    measured = re.search("<!-- scenarios cuda: generated -->(.*?)<!-- scenarios cuda: end -->", page, re.DOTALL)[1]
-    memory = [float(x) for x in re.findall(r"\| -lms auto \| 1 \| tf32 \| \S+ \| - \| ([\d.]+) GiB", measured)]
-    assert len(memory) == 6 and max(memory) == 16 + beyond
+    for part, ranks, more in (("cuda", "1", 0), ("several", "2, recorded", two), ("several", "4, recorded", four)):
+        rows = re.search(f"<!-- scenarios {part}: generated -->(.*?)<!-- scenarios {part}: end -->", page, re.DOTALL)[1]
+        memory = re.findall(rf"\| -lms auto \| {ranks} \| tf32 \| \S+ \| \S+ \| ([\d.]+) GiB", rows)
+        assert memory and max(map(float, memory)) == pytest.approx(16 + beyond + more)
 
 
 def test_resnet_50_of_pytorch():

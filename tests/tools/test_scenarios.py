@@ -62,7 +62,7 @@ def test_the_table(script):
 
 
 def test_the_table_of_some(script):
-    shown = script("scenario_table").markdown(ROWS, 4).splitlines()
+    shown = script("scenario_table").markdown(ROWS, [4]).splitlines()
     assert len(shown) == 2 + 7 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
     assert shown[-4] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,14 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"], r.get("capture", False)))
 
 
-def markdown(rows: Sequence[Row], ranks: int | None = None) -> str:
+def markdown(rows: Sequence[Row], ranks: Collection[int] = ()) -> str:
     """A row per result. Memory and bytes copied in an iteration have their units; errors are their first line, of
     a traceback the last.
 
-    ranks: show results of so many alone, and of errors only which kind they are."""
+    ranks: show results of these numbers of ranks alone, and of errors only which kind they are; none: all."""
     lines = [_HEAD, ("---:", "---", *["---:"] * 7, "---")]
     rows = ordered(rows)
-    for r in (r for r in rows if ranks in (None, r["ranks"])):
+    for r in (r for r in rows if not ranks or r["ranks"] in ranks):
         who = _WAYS.get(r["who"], f"-lms {r['who']}") + (f": -lms {r['kb']}" if "kb" in r else "")
         count = str(r["ranks"]) + " over sockets" * r.get("network", False) + ", recorded" * r.get("capture", False)
         line = [str(r["batch"]), who, count, "fp32" if r["backend"] == "sim" else r["math"]]
