@@ -17,7 +17,8 @@ from pycaffe_lms.errors import DataError
 from pycaffe_lms.layers.base import Lives, Needs
 from pycaffe_lms.layers.registry import layer_class
 
-from .all_cases import as_params, learning_cases, runnable_cases
+from ..sampling import of_each_type
+from .all_cases import learning_cases, runnable_cases
 from .case_run import Run, disturb, hand_over_poison, spoil_undeclared
 
 CASES = runnable_cases()
@@ -28,7 +29,7 @@ def _equal(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=True) for k in a)
 
 
-@pytest.mark.parametrize("case", as_params(LEARNING))
+@pytest.mark.parametrize("case", of_each_type(LEARNING, every=4))
 def test_backward_reads_nothing_else(case):
     run, poisoned = Run(case), Run(case)
     hand_over_poison(poisoned, "backward")
@@ -43,7 +44,7 @@ def test_backward_reads_nothing_else(case):
         assert _equal(found, expected), f"with {target or 'all gradients'} wanted"
 
 
-@pytest.mark.parametrize("case", as_params(CASES))
+@pytest.mark.parametrize("case", of_each_type(CASES, every=4))
 def test_forward_reads_nothing_else(case):
     run, poisoned = Run(case), Run(case)
     hand_over_poison(poisoned, "forward")
