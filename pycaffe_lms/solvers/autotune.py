@@ -22,7 +22,7 @@ HEAD_START_EACH_S = 1e-4  # pause for each operation, twice what the host takes 
 
 
 class MeetingRanks(Protocol):
-    """Exchange what ranks need that measure together: a part of `base.Ranks`."""
+    """Join ranks that measure together: what this needs of `base.Ranks`."""
 
     def largest(self, values: Sequence[int], /) -> list[int]: ...
 
