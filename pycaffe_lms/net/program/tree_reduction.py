@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXCHANGE_BYTES = 16 << 20  # most bytes of one exchange: a larger gradient takes several
 PACKED = BucketSizes(1 << 20, 4 << 20)  # those that share an exchange are copied for it
-assert sum(PACKED) <= EXCHANGE_BYTES  # a shared bucket is one exchange
+assert PACKED.alone + PACKED.together <= EXCHANGE_BYTES  # a shared bucket is one exchange
 
 
 class Exchanges(Sums, Protocol):
