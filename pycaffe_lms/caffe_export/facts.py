@@ -32,7 +32,7 @@ class Seen:
     message: LayerParameter
     bottoms: Sequence[Shape]
     tops: Sequence[Shape]
-    makers: Sequence[str] = ()
+    makers: Sequence[str]
 
     @property
     def first(self) -> Shape:
@@ -77,10 +77,6 @@ def _channels(shapes: Sequence[Shape]) -> list[Fact]:
 def _order(seen: Seen) -> Sequence[Fact]:
     """Return the order of all axes, such as "0 2 3 1"."""
     return [" ".join(map(str, seen.layer.axes))] if isinstance(seen.layer, PermuteLayer) else ()
-
-
-def _before_all_but_regions(seen: Seen) -> Sequence[Fact]:
-    return () if seen.message.type in ("ROIPooling", "PSROIPooling") else seen.makers
 
 
 def _group_channels(seen: Seen) -> Sequence[Fact]:
@@ -145,6 +141,7 @@ def _axis(seen: Seen) -> int:
 
 
 FACTS: Mapping[str, Callable[[Seen], Sequence[Fact]]] = {
+    "layer": lambda seen: [seen.message.type],
     "bottoms": lambda seen: [len(seen.bottoms)],
     "tops": lambda seen: [len(seen.tops)],
     "axes": lambda seen: [len(shape) for shape in seen.bottoms],
@@ -187,7 +184,6 @@ FACTS: Mapping[str, Callable[[Seen], Sequence[Fact]]] = {
     "order of axes": _order,
     "top width": lambda seen: seen.tops[0][3:4],
     "layer before": lambda seen: seen.makers,
-    "layer before but of ROIPooling and PSROIPooling": _before_all_but_regions,
     "statistics of the batch": lambda seen: [not getattr(seen.layer, "use_global", True)],
 }
 """Each fact by the name that the tables in `chips/` give it."""
