@@ -37,7 +37,7 @@ from pycaffe_lms.ops.records import (
     RowNorm,
     RunningSums,
 )
-from pycaffe_lms.ops.sum_parts import fused_norm_work
+from pycaffe_lms.ops.sum_parts import fused_norm_work, reduction_parts
 
 from .fake_cudnn import geometry
 
@@ -264,6 +264,9 @@ def _transformer_cases():
         dw = f(16, 24) if transpose else f(24, 16)
         yield "inner_product_backward_weight", h(40, 16), h(40, 24), dw, *size, transpose, transpose
     yield "inner_product_backward_bias", h(40, 24), f(24), 40, 24, True
+    for rows, columns in ((40, 24), (3000, 130)):
+        work = f(1, columns * reduction_parts(rows, columns, 1))  # two axes: not compared
+        yield "inner_product_backward_bias", h(rows, columns), f(columns), rows, columns, True, work
     for columns in (24, 33):
         index = np.array([3, 0, 4, 3, 9, 3], np.float32)
         for b in (None, f(columns)):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
+from ...ops.sum_parts import reduction_parts
 from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
@@ -68,6 +69,9 @@ class InnerProductLayer(Layer):
         self.m = count(top_shapes[0][:-1])
         if self.context.half:
             self.scratch("weights", self.params[0].shape, dtype=BFLOAT16, lives=Lives.CALL, gradients=Gradients.BOTTOMS)
+        if self.bias:
+            sums = self.n * reduction_parts(self.m, self.n, 1)
+            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, gradients=Gradients.PARAMS)
 
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(
@@ -90,7 +94,8 @@ class InnerProductLayer(Layer):
         if io.param_diff[0] is not None:
             io.ops.inner_product.backward_weight(io.bottom[0], dy, io.param_diff[0], *size, io.accumulate[0])
         if self.bias and io.param_diff[1] is not None:
-            io.ops.inner_product.backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
+            db, sums = io.param_diff[1], io.scratch["sums"]
+            io.ops.inner_product.backward_bias(dy, db, self.m, self.n, io.accumulate[1], sums)
         if io.bottom_diff[0] is not None:
             io.ops.inner_product.backward_data(dy, self._weights(io), io.bottom_diff[0], *size)
 

@@ -55,6 +55,16 @@ def inner_product_backward_weight(
         cuda.gemm(True, False, n, k, m, 1.0, dy, x, beta, dw)
 
 
-def inner_product_backward_bias(dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool) -> None:
-    """Write to db, or add if `accumulate`, the column sums of dy."""
-    conv_bias_gradient(dy, db, Grid(m, n, 1), accumulate)
+def inner_product_backward_bias(
+    dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool, work: AnyArray | None = None
+) -> None:
+    """Write to db, or add if `accumulate`, the column sums of dy.
+
+    work: n * reduction_parts(m, n, 1) elements of db's type; without it a few blocks add up all rows, which is slow
+    where rows are many.
+    """
+    grid = Grid(m, n, 1)
+    if work is None:
+        conv_bias_gradient(dy, db, grid, accumulate)
+    else:
+        bias_relu.backward(None, None, dy, None, db, accumulate, work, grid)
