@@ -8,12 +8,17 @@ import operator
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend import cuda, cuda_available
+from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.ops import load_ops
+from tests.ops.test_bfloat16 import half
 
 from .cases import Case
 from .harness import LayerBench, check_gradient
 
+NO_GPU = pytest.mark.skipif(not cuda_available(), reason="no GPU")
 S = (2, 3, 2)
 COEFF, PROD, MAX = "coeff: 2 coeff: -0.5", "operation: PROD", "operation: MAX"
 UNSTABLE = "operation: PROD stable_prod_grad: false"
@@ -54,6 +59,35 @@ def test_forward_is_the_formula(case, dtype, tolerance):
 @pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=str)
 def test_gradient(case):
     check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)))
+
+
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=["f32", "f64", "bf16"])
+def test_a_gradient_with_coefficient_1_may_be_that_of_the_sum(backend, dtype):
+    """Bits: NaN, infinities and -0 too."""
+    put, get = (np.array, np.array) if backend == "cpu" else (cuda.require().array, cuda.require().asnumpy)
+    values = np.array([1.5, -0.0, np.inf, np.nan, -3.25], np.float32)
+    dy = put(values if dtype == np.float32 else half(values) if dtype == BFLOAT16 else values.astype(dtype))
+    before, other, twice = get(dy).tobytes(), put(np.zeros_like(get(dy))), put(np.zeros_like(get(dy)))
+    load_ops(backend).eltwise_sum.backward(dy, [twice, dy, other], [2.0, 1.0, 1.0])
+    assert get(dy).tobytes() == get(other).tobytes() == before
+    expected = half(2 * values) if dtype == BFLOAT16 else (2 * values).astype(dtype)
+    np.testing.assert_array_equal(get(twice), expected)
+    load_ops(backend).eltwise_sum.backward(dy, [dy], [1.0])
+    assert get(dy).tobytes() == before
+    load_ops(backend).eltwise_sum.backward(twice, [twice], [0.5])
+    assert get(twice).tobytes() == before
+
+
+def test_which_gradients_may_take_the_memory_of_the_tops():
+    pairs = {
+        fields: _case(fields, n).bench().layer.in_place_reuse(False)
+        for fields, n in (("", 3), (COEFF, 2), ("coeff: 1 coeff: -1 coeff: 1", 3), (PROD, 2), (MAX, 2))
+    }
+    assert pairs[""] == (("top_diff", 0, 0), ("top_diff", 0, 1), ("top_diff", 0, 2))
+    assert pairs["coeff: 1 coeff: -1 coeff: 1"] == (("top_diff", 0, 0), ("top_diff", 0, 2))
+    assert pairs[COEFF] == pairs[PROD] == pairs[MAX] == ()
+    assert all(_case(fields).bench().layer.in_place_reuse(True) == () for fields in ("", PROD, MAX))
 
 
 def test_ties_of_the_maximum():

@@ -67,6 +67,11 @@ class EltwiseLayer(Layer):
         others = {j for i in wanted for j in range(len(propagate_down)) if j != i}
         return Needs(bottoms=frozenset(others))
 
+    def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
+        if forward or self.operation != _SUM:
+            return ()
+        return tuple(("top_diff", 0, i) for i, coeff in enumerate(self.coeff) if coeff == 1)  # dx is dy itself
+
     def _mask(self, io: Pass, like: AnyArray) -> AnyArray:
         """Return the saved choice as an array in the shape and memory order of `like`; None if none is saved."""
         mask = io.scratch.get("mask")

@@ -31,8 +31,10 @@ def eltwise_sum(xs: Sequence[HostArray], coeffs: Sequence[float], y: HostArray) 
 
 
 def eltwise_sum_backward(dy: HostArray, dxs: Sequence[HostArray], coeffs: Sequence[float]) -> None:
-    """Compute dxs[i] = coeffs[i] * dy for every array of the list."""
+    """Compute dxs[i] = coeffs[i] * dy for every array of the list; where coeffs[i] is 1, dxs[i] may be dy."""
     for dx, coeff in zip(dxs, coeffs, strict=True):
+        if coeff == 1 and dx.ctypes.data == dy.ctypes.data:
+            continue
         flat = dy.reshape(-1), dx.reshape(-1)
         parallel(_multiple, dx.size, *flat, dx.dtype.type(coeff), grain=ELEMENTS)
 

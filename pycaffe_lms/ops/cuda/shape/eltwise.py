@@ -79,8 +79,11 @@ def eltwise_sum(xs: Sequence[AnyArray], coeffs: Sequence[float], y: AnyArray) ->
 
 
 def eltwise_sum_backward(dy: AnyArray, dxs: Sequence[AnyArray], coeffs: Sequence[float]) -> None:
-    """Compute dxs[i] = coeffs[i] * dy for every array of the list."""
-    run(_sum_backward_source(len(dxs)), "eltwise", (dy, *dxs), *map(float, coeffs))
+    """Compute dxs[i] = coeffs[i] * dy for every array of the list; where coeffs[i] is 1, dxs[i] may be dy."""
+    wanted = [(dx, coeff) for dx, coeff in zip(dxs, coeffs, strict=True) if coeff != 1 or dx.data.ptr != dy.data.ptr]
+    if wanted:
+        outputs, factors = zip(*wanted, strict=True)
+        run(_sum_backward_source(len(wanted)), "eltwise", (dy, *outputs), *map(float, factors))
 
 
 def eltwise_prod(xs: Sequence[AnyArray], y: AnyArray) -> None:
