@@ -42,6 +42,7 @@ ROWS = [
     row(8, "tuned", 4, 0.0125, digests=["c"] * 4, kb=3000),
     row(256, "auto", 4, 0.10, digests=["b"] * 4, capture=True),
     row(256, "auto", 1, 0.08, digests=["a"]),
+    row(256, "auto", 4, 0.082, digests=["a"] * 4, apart=True),
     row(256, "off", 4, fits=False, error="the net | needs 41 GiB\n  fix: more"),
     row(256, "1000", 4, error="rank 2 of 4 failed: Traceback (most recent call last):\n  File x\nOSError: none"),
 ]
@@ -56,6 +57,7 @@ def test_the_table(script):
         "| 256 | off | 4 | tf32 | does not fit: the net / needs 41 GiB | - | - | - | - | - |",
         "| 256 | -lms 1000 | 4 | tf32 | failed: OSError: none | - | - | - | - | - |",
         "| 256 | -lms auto | 1 | tf32 | 3200 | - | 2.0 GiB | - | - | equal |",
+        "| 256 | -lms auto | 4, apart | tf32 | 12488 | 0.976 | 2.0 GiB | - | - | equal |",
         "| 256 | -lms auto | 4 | tf32 | 5120 | 0.400 | 2.0 GiB | 3.0 GiB | 1.0 MiB | equal |",
         "| 256 | -lms auto | 4, recorded | tf32 | 10240 | 0.800 | 2.0 GiB | - | - | equal |",
     ]
@@ -63,8 +65,8 @@ def test_the_table(script):
 
 def test_the_table_of_some(script):
     shown = script("scenario_table").markdown(ROWS, [4]).splitlines()
-    assert len(shown) == 2 + 7 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
-    assert shown[-4] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
+    assert len(shown) == 2 + 8 and shown[2].startswith("| 8 | off | 4 | tf32 | 2560 | 0.800 |")
+    assert shown[-5] == "| 256 | off | 4 | tf32 | does not fit | - | - | - | - | - |"
 
 
 def test_the_picture(script, tmp_path):
@@ -104,6 +106,24 @@ def test_four_simulated_ranks_have_the_same_bits_in_every_variation(scenarios, t
     tuned = next(r for r in rows if r["who"] == "tuned")
     assert tuned["kb"] == 1 and tuned["memory"] <= 300 << 10 and tuned["bytes_in"] > 0 < tuned["bytes_out"]
     assert next(r for r in rows if r["who"] == "memory")["memory"] > 300 << 10
+
+
+def test_ranks_apart_train_as_one_alone(scenarios, tmp_path):
+    """All with the images and the weights of rank 0, so that every one ends with the bits of a single rank."""
+    words = ["--batch", "16", "--modes", "memory", "--iterations", "1", "--warmup", "2", "--ranks", "1", "3"]
+    code, (one, apart) = _run(scenarios, tmp_path / "rows.json", *words, "--apart")
+    assert code == 0 and apart["apart"] and not one["apart"]
+    assert apart["digests"] == 3 * one["digests"] and apart["losses"] == 3 * one["losses"]
+    assert len(apart["each"]) == 3 and apart["seconds"] == max(apart["each"])
+    code, (*_, joined) = _run(scenarios, tmp_path / "rows.json", *words)
+    assert code == 0 and len(set(joined["losses"])) == 3 and joined["digests"][0] not in apart["digests"]
+
+
+def test_ranks_apart_have_no_sums_to_record(scenarios, tmp_path, capsys):
+    for more in (["--capture"], ["--network"], ["--backend", "plan"]):
+        with pytest.raises(SystemExit):
+            scenarios.main(["--json", str(tmp_path / "rows.json"), "--apart", *more])
+        assert "--apart has no sums" in capsys.readouterr().err
 
 
 def test_rows_that_are_there_are_not_run_again_and_none_begins_too_late(scenarios, monkeypatch, tmp_path):

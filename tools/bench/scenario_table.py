@@ -34,6 +34,7 @@ def bits(row: Row, rows: Sequence[Row]) -> str:
     if len(set(row["digests"])) > 1:
         return "ranks differ"
     same = ("ranks", "iterations")
+    rows = [r for r in rows if r.get("apart", False) == row.get("apart", False)]  # apart there are no sums
     first = next(r for r in rows if "digests" in r and _alike(r, row) and all(r[k] == row[k] for k in same))
     return "equal" if first["digests"] == row["digests"] else f"not those of {_WAYS.get(first['who'], first['who'])}"
 
@@ -47,7 +48,11 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     ways = list(_WAYS)
     place = {who: i for i, who in enumerate([*ways, *sorted({r["who"] for r in rows} - set(ways))])}
     key = ("backend", "model", "budget", "math", "batch")
-    return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"], r.get("capture", False)))
+    return sorted(rows, key=lambda r: (*(r[k] for k in key), place[r["who"]], r["ranks"], *_kind(r)))
+
+
+def _kind(row: Row) -> tuple[bool, bool]:
+    return bool(row.get("capture")), not row.get("apart")  # ranks apart come before those with sums
 
 
 def markdown(rows: Sequence[Row], ranks: Collection[int] = ()) -> str:
@@ -60,6 +65,7 @@ def markdown(rows: Sequence[Row], ranks: Collection[int] = ()) -> str:
     for r in (r for r in rows if not ranks or r["ranks"] in ranks):
         who = _WAYS.get(r["who"], f"-lms {r['who']}") + (f": -lms {r['kb']}" if "kb" in r else "")
         count = str(r["ranks"]) + " over sockets" * r.get("network", False) + ", recorded" * r.get("capture", False)
+        count += ", apart" * r.get("apart", False)
         line = [str(r["batch"]), who, count, "fp32" if r["backend"] == "sim" else r["math"]]
         if "error" in r:
             said = r["error"].splitlines()
@@ -93,6 +99,7 @@ def figure(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    rows = [r for r in rows if not r.get("apart")]
     most = max(r["ranks"] for r in rows)
     shown = [r for r in ordered(rows) if r["ranks"] == most and r["math"] == rows[0]["math"]]
     recorded = {(r["batch"], r["who"]) for r in shown if r.get("capture")}

@@ -9,10 +9,11 @@ python tools/bench/scenarios.py --json scenarios.json --batch --plot scenarios.s
 Variations: memory (no Large Model Support, all of the GPU), off (none, within the budget), a number (-lms N), tuned
 (-lms N -lms_exclude M: the N of the least predicted time, and what leaves the budget of the device's memory), auto. A
 row is a process per rank, which trains as `train -gpu 0,1,2,3`: every rank has images of its own, gradients are summed
-beside the backward; --capture records iterations with their sums as CUDA graphs, as `train -graph sums` does. A time is
+beside the backward; --capture records iterations with their sums as CUDA graphs, as `train -graph sums` does. With
+--apart every rank trains by itself, all at the same time: what is slower with sums is slower because of them. A time is
 that of --iterations in a row, as `train` runs them, divided by their number: the median of three of rank 0 after
-warming up. Memory and bytes copied are those of the rank with the most. Rows that the file has are not run again,
-unless --again.
+warming up; with --apart that of the slowest rank. Memory and bytes copied are those of the rank with the most. Rows
+that the file has are not run again, unless --again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from common import ROOT, dummy_net, over_network, ranked_solver, versions  # noq
 from scenario_table import figure, markdown
 
 from pycaffe_lms.backend import cuda, get_device
+from pycaffe_lms.backend.device import Device
 from pycaffe_lms.cli.bench.measure import driver_bytes, timed
 from pycaffe_lms.cli.devices import clock
 from pycaffe_lms.cli.views.plan_nets import PAGE, Nets, Outcome
@@ -49,7 +53,7 @@ from pycaffe_lms.parallel.nccl import NCCL
 from pycaffe_lms.solvers.rules import RULES
 
 Row = dict[str, Any]
-KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks", "network", "capture")
+KEY = ("backend", "model", "budget", "math", "batch", "who", "ranks", "network", "capture", "apart")
 WARMUP = {"cuda": 18, "sim": 4}  # convolutions are chosen, -lms auto has measured and planned again
 TUNED_KB = (1, 100, 1000, 3000, 10000, 30000)  # thresholds that are tried
 WORKSPACE = 36 << 20  # bytes that a GPU's convolution is assumed to use, as `plan` does
@@ -126,24 +130,32 @@ def planned(row: Row) -> Row:
 
 
 # -- measurements ------------------------------------------------------------------------------------------------------
-def work(out: str, row: Row, iterations: int, warmup: int, rank: Rank) -> int:
-    """One rank; 0 writes what all measured. A rank that finds no memory leaves a file that says so."""
+def work(out: str, row: Row, iterations: int, warmup: int, places: Sequence[bytes | str], rank: Rank) -> int:
+    """One rank; 0, or each of ranks apart, writes what was measured. A rank that finds no memory leaves a file that
+    says so. places: of each rank apart."""
+    number = rank.index
+    device = get_device(row["backend"], **_index(row, rank))
+    if row["apart"]:
+        rank = replace(rank, index=0, count=1, place=places[number])
     try:
-        found = _trained(row, iterations, warmup, rank)
+        found = _trained(row, iterations, warmup, rank, device)
     except (OutOfDeviceMemory, OutOfHostMemory) as error:
-        Path(f"{out}.{rank.index}").write_text(str(error).splitlines()[0])
+        Path(f"{out}.{number}").write_text(str(error).splitlines()[0])
         raise
     if rank.index == 0:
-        Path(out).write_text(json.dumps(found))
+        Path(f"{out}-{number}").write_text(json.dumps(found))
     return 0
 
 
-def _trained(row: Row, iterations: int, warmup: int, rank: Rank) -> list[Row]:
-    """Train; return what every rank measured."""
+def _index(row: Row, rank: Rank) -> dict[str, int]:
+    """The GPU of a rank, where there are GPUs."""
     if row["network"]:
         over_network(rank)
-    index = {"index": rank.index % cuda.device_count()} if row["backend"] == "cuda" else {}
-    device = get_device(row["backend"], **index)
+    return {"index": rank.index % cuda.device_count()} if row["backend"] == "cuda" else {}
+
+
+def _trained(row: Row, iterations: int, warmup: int, rank: Rank, device: Device) -> list[Row]:
+    """Train; return what every rank measured."""
     before = driver_bytes(device)
     solver, parallel = ranked_solver(
         row["model"],
@@ -183,20 +195,22 @@ def _trained(row: Row, iterations: int, warmup: int, rank: Rank) -> list[Row]:
 
 def measured(row: Row, iterations: int, warmup: int) -> Row:
     """Run a row's ranks; what they measured together, or why nothing was."""
-    cuda = row["backend"] == "cuda"
-    names = [f"{'GPU' if cuda else row['backend']} {i}" for i in range(row["ranks"])]
-    with tempfile.TemporaryDirectory() as folder, Meeting() as meeting:
+    on_gpus, count = row["backend"] == "cuda", row["ranks"]
+    names = [f"{'GPU' if on_gpus else row['backend']} {i}" for i in range(count)]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         out = Path(folder) / "out.json"
+        meetings = [stack.enter_context(Meeting()).path for _ in range(count if row["apart"] else 1)]
         try:
-            place = NCCL.new_uid() if cuda else meeting.path
-            run_ranks(work, (str(out), row, iterations, warmup), place, names)
+            places = [NCCL.new_uid() for _ in meetings] if on_gpus else meetings
+            run_ranks(work, (str(out), row, iterations, warmup, places), places[0], names)
         except CaffeError as error:
             short = [path.read_text() for path in sorted(out.parent.glob("out.json.*"))]
             return {"fits": not short, "error": short[0] if short else str(error)}
-        ranks = json.loads(out.read_text())
+        ranks = [r for path in sorted(out.parent.glob("out.json-*")) for r in json.loads(path.read_text())]
+    each = [statistics.median(r["seconds"]) for r in ranks] if row["apart"] else ranks[0]["seconds"]
     return {
-        "seconds": statistics.median(ranks[0]["seconds"]),
-        "each": ranks[0]["seconds"],
+        "seconds": max(each) if row["apart"] else statistics.median(each),
+        "each": each,
         "memory": max(r["memory"] for r in ranks),
         "memory_before": max(r["memory_before"] or 0 for r in ranks),
         "bytes_in": max(r["bytes_in"] for r in ranks),
@@ -218,7 +232,7 @@ def wanted(args: argparse.Namespace) -> Iterator[Row]:
                 for ranks in args.ranks:
                     row = {"backend": args.backend, "model": args.model, "budget": args.budget, "math": math}
                     row |= {"batch": batch, "who": who, "ranks": ranks}
-                    yield row | {name: getattr(args, name) and ranks > 1 for name in ("network", "capture")}
+                    yield row | {name: getattr(args, name) and ranks > 1 for name in ("network", "capture", "apart")}
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -236,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--backend", choices=("cuda", "sim", "plan"), default="cuda")
     p.add_argument("--network", action="store_true", help="sums go through sockets, as between hosts; ranks share GPUs")
     p.add_argument("--capture", action="store_true", help="record iterations of several ranks with their sums")
+    p.add_argument("--apart", action="store_true", help="several ranks at the same time, each by itself, without sums")
     p.add_argument("--iterations", type=int, default=10, help="in a row, for one of three times")
     p.add_argument("--warmup", type=int, help="iterations before (default: 18 on GPUs, 4 on simulated devices)")
     p.add_argument("--seconds", type=float, default=float("inf"), help="begin no row that may end later than this")
@@ -243,6 +258,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--json", type=Path, required=True, help="keep rows in this file, and show all that are in it")
     p.add_argument("--plot", type=Path, help="draw the rows of --backend with the most ranks")
     args = p.parse_args(argv)
+    if args.apart and (args.network or args.capture or args.backend == "plan"):
+        p.error("--apart has no sums: leave out --network and --capture; it is measured, --backend plan predicts")
     rows: list[Row] = json.loads(args.json.read_text()) if args.json.exists() else []
     begin, longest, left = time.monotonic(), 0.0, 0
     for row in wanted(args):
