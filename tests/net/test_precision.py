@@ -80,6 +80,23 @@ def test_a_split_has_the_type_of_what_it_shares():
     assert {"a", "b", "sum", "c"} < names and all("split" in n for n in names - {"a", "b", "sum", "c"})
 
 
+def test_patches_as_tokens_stay_bfloat16():
+    """As in a vision transformer: positions of a convolution become rows, which get a bias and a sum."""
+    text = conv("patches", "data", 4) + layer(
+        "list", "Reshape", "patches", text="reshape_param { shape { dim: [0, 0, -1] } }"
+    )
+    text += layer("tokens", "Permute", "list", text="permute_param { order: [0, 2, 1] }")
+    text += layer("places", "Bias", "tokens", text="bias_param { axis: 1 num_axes: 2 }")
+    text += layer("norm", "LayerNorm", "places")
+    text += layer("product", "InnerProduct", "norm", text="inner_product_param { num_output: 4 axis: 2 }")
+    text += layer("sum", "Eltwise", "places product")
+    text += layer("last", "InnerProduct", "sum", text="inner_product_param { num_output: 3 }") + loss("last")
+    g = chosen(DATA + text)
+    names = {"patches", "list", "tokens", "places", "norm", "product", "sum"}
+    assert names == {name for name in stored(g) if "split" not in name}
+    assert not any(differs(g, n, v) for n in g.nodes if n.name in names - {"patches"} for v in (*n.bottoms, *n.tops))
+
+
 def test_places_of_maxima_stay_exact():
     pool = layer("p", "Pooling", "a", "p where", "pooling_param { kernel_size: 2 stride: 2 }")
     g = chosen(DATA + conv("a", "data", 4) + pool + conv("c", "p", 4) + ip("scores", "c", 3) + loss("scores"))

@@ -13,7 +13,7 @@ from ..registry import register_layer
 class _Transposed(Layer):
     """A layer whose top is a transposition of its bottom; subclasses set it with `_transpose`."""
 
-    declares = Declaration(backward_reads=Reads.NONE)
+    declares = Declaration(backward_reads=Reads.NONE, any_precision=True)
 
     def _transpose(self, shape: Sequence[int], order: Sequence[int]) -> None:
         """Make axis i of the top axis order[i] of the bottom, which is seen as an array of `shape`."""
