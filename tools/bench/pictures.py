@@ -192,6 +192,8 @@ def main(argv: list[str] | None = None) -> int:
                     statistics.median(r[1] for r in runs[1:]),
                     statistics.median(r[2] for r in runs[1:]),
                 )
+                rate = found[row][str(threads)]
+                print(f"{row}, {threads} threads: {rate:,.0f} images/s", file=sys.stderr, flush=True)
     counts = list(found[rows[0]])
     head = f"\n| | {' | '.join(f'{n} threads' for n in counts)} |\n{'|---' * (1 + len(counts))}|"
     print(f"images/s, {args.pictures} pictures" + head)
