@@ -29,7 +29,7 @@ def _equal(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=True) for k in a)
 
 
-@pytest.mark.parametrize("case", of_each_type(LEARNING, every=4))
+@pytest.mark.parametrize("case", of_each_type(LEARNING, every=16))
 def test_backward_reads_nothing_else(case):
     run, poisoned = Run(case), Run(case)
     hand_over_poison(poisoned, "backward")
@@ -44,7 +44,7 @@ def test_backward_reads_nothing_else(case):
         assert _equal(found, expected), f"with {target or 'all gradients'} wanted"
 
 
-@pytest.mark.parametrize("case", of_each_type(CASES, every=4))
+@pytest.mark.parametrize("case", of_each_type(CASES, every=16))
 def test_forward_reads_nothing_else(case):
     run, poisoned = Run(case), Run(case)
     hand_over_poison(poisoned, "forward")

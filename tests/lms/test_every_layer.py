@@ -29,7 +29,7 @@ def _fits(case):
 
 
 CASES = [(n, c) for n, c in runnable_cases() if _fits(c)]
-SOME = of_each_type(CASES, every=4)
+SOME = of_each_type(CASES, every=16)
 _EXPECTED: dict[Case, tuple] = {}  # what a case's net computes without Large Model Support
 
 
