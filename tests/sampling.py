@@ -106,6 +106,7 @@ LONG = (
     "net/test_concurrent.py::test_two_processes",
     "net/test_replay_lms.py::test_random_orders",
     "parallel/test_mpi_faults.py::test_a_rank_that_hangs",
+    "parallel/test_pulse.py::test_a_rank_that_is_stopped",
     "parallel/test_mpi_hosts.py::test_a_rank_that_hangs_is_named_with_its_host",
     "parallel/test_mpi_train.py::test_commands_of_one_process",
     "test_architecture.py::test_sizes_may_be_off_by_a_tenth_and_nothing_else",

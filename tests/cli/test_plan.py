@@ -498,7 +498,7 @@ layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "loss"
 """
 
 
-@pytest.mark.parametrize("lms", [["-lms", "off"], ["-lms", "1", "-lms_budget", "3MB"]])
+@pytest.mark.parametrize("lms", [["-lms", "off", "-budget", "64MB"], ["-lms", "1", "-lms_budget", "3MB"]])
 def test_ranks_count_what_a_synchronised_norm_exchanges(tmp_path, lms):
     """Among 8 GPUs: 2 x 500 + 1 numbers of each are gathered in forward, 2 x 500 summed in backward."""
 

@@ -115,15 +115,15 @@ def test_auto_copies_nothing_where_everything_fits(tmp_path, capsys):
         inner_product_param { num_output: 1024 } }"""
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "x0" type: "Input" top: "x0" input_param { shape { dim: 1 dim: 1024 } } }'
-        + "".join(product % (i, i, i + 1) for i in range(6))
-        + 'layer { name: "loss" type: "Reduction" bottom: "x6" top: "loss" loss_weight: 1 }'
+        + "".join(product % (i, i, i + 1) for i in range(3))
+        + 'layer { name: "loss" type: "Reduction" bottom: "x3" top: "loss" loss_weight: 1 }'
     )
-    found = _numbers(str(tmp_path / "net.prototxt"), "-lms", "auto", "-budget", "100MB")
+    found = _numbers(str(tmp_path / "net.prototxt"), "-lms", "auto", "-budget", "50MB")
     assert found["in_core"]["fits"] and found["ms"] == found["in_core"]["ms"]
     page = capsys.readouterr().out
     assert "the same: nothing is managed" in page
     assert page.partition("What to change\n")[2].partition("\n\n")[0].split() == ["*", "nothing"]
-    assert _numbers(str(tmp_path / "net.prototxt"), "-lms", "auto", "-budget", "60MB")["stall_ms"] > 0
+    assert _numbers(str(tmp_path / "net.prototxt"), "-lms", "auto", "-budget", "30MB")["stall_ms"] > 0
 
 
 def test_sizes_of_flags_are_enough_and_hardly_more():
@@ -193,7 +193,7 @@ def test_rematerialization_below_the_least_budget_is_no_contradiction(capsys):
         "-model",
         str(MODELS / "cifar10_resnet-20/train_val.prototxt"),
         "-shape",
-        "data=64,3,32,32",
+        "data=4,3,32,32",
         "-budget",
     ]
     path = "-lms", "auto"

@@ -271,7 +271,8 @@ def _solver(device, lms=None):
     return solver_class(parsed.message)(parsed.message, tuning=Tuning(split_backward=False), **more)
 
 
-def test_training_with_handovers_at_remats_is_the_same_to_the_bit(monkeypatch):
+@sample("seeds", range(12), 4)
+def test_training_with_handovers_at_remats_is_the_same_to_the_bit(monkeypatch, seeds):
     """Residual blocks in less and less memory, in random orders of the streams; whatever can be is made again."""
     rules = (Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),)
     only = {"rules": rules}
@@ -280,10 +281,10 @@ def test_training_with_handovers_at_remats_is_the_same_to_the_bit(monkeypatch):
     roomy = _solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
     least = roomy.net.memory.plans()["train"].arena_bytes + roomy.runtime.resident_bytes
     least += roomy.runtime.workspace_bytes
-    for seed in range(12):
+    for seed in seeds:
         device = SimDevice(64 << 20, order="random", seed=seed)
         solver = _solver(device, LMSConfig(auto=True, threshold_kb=1, budget=least + seed * 4096))
         plan = solver.net.memory.plans()["train"]
         handed += any(op.inplace_reuses and plan.order[op.step][1] for op in plan.ops if op.kind is OpKind.COMPUTE)
         assert train(solver, 3) == expected
-    assert handed > 3
+    assert handed > len(seeds) // 4

@@ -21,18 +21,28 @@ def gen_models(monkeypatch):
     return gen_models
 
 
+@pytest.fixture(scope="module")
+def files():
+    """{path below models/: text} of all that the generator writes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tools"))
+        import gen_models
+
+        return gen_models.all_files()
+
+
 def test_every_file_is_current(gen_models):
     assert gen_models.stale() == [], "run: python tools/gen_models.py"
 
 
-def test_no_generated_file_is_left_over(gen_models):
+def test_no_generated_file_is_left_over(gen_models, files):
     head = b"# Written by tools/gen_models.py"
     found = {
         p.relative_to(gen_models.MODELS).as_posix()
         for p in gen_models.MODELS.glob("*/*.prototxt")
         if p.read_bytes().startswith(head)
     }
-    assert found == set(gen_models.all_files())
+    assert found == set(files)
 
 
 def test_check_names_what_changed_and_writes_nothing(gen_models, monkeypatch, tmp_path, capsys):
@@ -47,9 +57,11 @@ def test_check_names_what_changed_and_writes_nothing(gen_models, monkeypatch, tm
     assert capsys.readouterr().out == "not current: models/lenet/solver.prototxt\n"
 
 
-def test_texts_parse_and_leave_the_device_open(gen_models):
-    files = gen_models.all_files()
-    for path, text in files.items():
+@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_texts_parse_and_leave_the_device_open(files, long):
+    chosen = {path: text for path, text in files.items() if (len(text) > 50_000) is long}
+    assert len(chosen) > 3
+    for path, text in chosen.items():
         if "solver" in path:
             solver = text_format.Parse(text, caffe_pb2.SolverParameter())
             assert not solver.HasField("solver_mode")
@@ -107,13 +119,12 @@ THREE = {"train_val.prototxt", "solver.prototxt", "deploy.prototxt"}
 PAIR = {f"{half}{kind}.prototxt" for half in ("generator", "discriminator") for kind in ("", "_solver")}
 
 
-def test_every_model_of_the_list_has_its_files(gen_models):
+def test_every_model_of_the_list_has_its_files(files):
     """A training net, a net for use and a solver; DCGAN has two nets that are trained in turn, each with a solver."""
-    written = gen_models.all_files()
-    assert {path.split("/")[0] for path in written} == set(LISTED)
+    assert {path.split("/")[0] for path in files} == set(LISTED)
     for folder in LISTED:
         needed = {"deploy.prototxt"} | PAIR if folder == "dcgan" else THREE
-        assert needed <= {path.split("/")[1] for path in written if path.startswith(f"{folder}/")}, folder
+        assert needed <= {path.split("/")[1] for path in files if path.startswith(f"{folder}/")}, folder
 
 
 SAID = (
@@ -127,9 +138,8 @@ SAID = (
 )
 
 
-def test_every_model_says_what_it_is(gen_models):
+def test_every_model_says_what_it_is(gen_models, files):
     """A README for every folder: all that SAID asks for, the names of its prototxts and of the generator."""
-    files = gen_models.all_files()
     folders = {path.split("/")[0] for path in files}
     assert {p.name for p in gen_models.MODELS.iterdir() if p.is_dir()} == folders
     for folder in folders:
