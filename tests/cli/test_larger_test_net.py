@@ -69,7 +69,10 @@ def test_automatic_mode_leaves_no_data_on_the_device_that_take_a_test_nets_memor
     assert np.array_equal(*(np.frombuffer(w, np.uint8) for w in weights))
 
 
-@pytest.mark.parametrize("action", ["train solver.prototxt", "time one.prototxt -iterations 1"])
+@pytest.mark.parametrize(
+    "action",
+    [pytest.param("train solver.prototxt", marks=pytest.mark.thorough), "time one.prototxt -iterations 1"],
+)
 def test_what_is_trained_in_parts_can_be_timed_in_parts(folder, action):
     """Two planes of 64 items need 512 KiB, more than the budget: no layer fits whole."""
     assert 2 * 64 * PLANE > 400 << 10

@@ -123,7 +123,7 @@ def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
 @pytest.mark.parametrize(
     ("number", "everybody"),
     [
-        (signal.SIGINT, False),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.thorough),
         pytest.param(signal.SIGTERM, False, marks=pytest.mark.thorough),
         (signal.SIGTERM, True),
     ],

@@ -235,7 +235,9 @@ def test_without_opencv(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-@pytest.mark.parametrize("backend, marker", [("lmdb", "data.mdb"), ("leveldb", "CURRENT")])
+@pytest.mark.parametrize(
+    "backend, marker", [("lmdb", "data.mdb"), pytest.param("leveldb", "CURRENT", marks=pytest.mark.thorough)]
+)
 def test_a_killed_run_leaves_no_database(tmp_path, caplog, backend, marker):
     if backend == "leveldb":
         pytest.importorskip("plyvel")

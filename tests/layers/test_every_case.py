@@ -17,12 +17,12 @@ from .case_run import Run
 
 CASES = runnable_cases()
 every_case = pytest.mark.parametrize("case", as_params(CASES))
-some_cases = pytest.mark.parametrize("case", of_each_type(CASES, every=4))
+some_cases = pytest.mark.parametrize("case", of_each_type(CASES, every=8))
 
 
 def _runs(wanted):
     """Parametrise a test over some of the cases that `wanted(case)` chooses."""
-    return pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in CASES if wanted(c)), every=4))
+    return pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in CASES if wanted(c)), every=8))
 
 
 @every_case
@@ -64,7 +64,7 @@ def _same(a, b):
 LEARNING = learning_cases()
 
 
-@pytest.mark.parametrize("case", of_each_type(LEARNING, every=4))
+@pytest.mark.parametrize("case", of_each_type(LEARNING, every=8))
 def test_one_gradient_less_changes_no_other(case):
     run = Run(case)
     run.forward()
@@ -79,7 +79,7 @@ def test_one_gradient_less_changes_no_other(case):
 
 
 @pytest.mark.parametrize(
-    "case", of_each_type(((n, c) for n, c in LEARNING if any(Run(c).bench.param_propagate)), every=4)
+    "case", of_each_type(((n, c) for n, c in LEARNING if any(Run(c).bench.param_propagate)), every=8)
 )
 def test_accumulate_adds(case):
     run = Run(case)

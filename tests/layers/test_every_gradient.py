@@ -52,7 +52,7 @@ def _directions(rng, size):
         yield "all elements", rng.normal(size=size) / np.sqrt(size)
 
 
-@pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in LEARNING if 0 not in c.shapes[:1]), every=2))
+@pytest.mark.parametrize("case", of_each_type(((n, c) for n, c in LEARNING if 0 not in c.shapes[:1]), every=4))
 def test_backward_is_the_slope_of_forward(case):
     run = _start(case)
     run.forward()

@@ -13,7 +13,7 @@ from .case_run import Run
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", of_each_type(device_cases(), every=4))
+@pytest.mark.parametrize("case", of_each_type(device_cases(), every=8))
 def test_rematerializing_makes_the_same(case, dtype):
     run = Run(case, dtype)
     layer, bench = run.layer, run.bench

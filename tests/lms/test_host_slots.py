@@ -54,7 +54,12 @@ def test_values_that_come_and_go_share_one_segment():
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------
+@functools.cache
 def _plans():
+    return list(_made())
+
+
+def _made():
     for seed in SEEDS:
         for make, ahead in itertools.product((random_program, net_program), (0, 2)):
             program, buffers = make(seed)

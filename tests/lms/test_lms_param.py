@@ -17,6 +17,7 @@ from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
+from ..sampling import sample
 from .nets import _DATA, HOST_DATA, make_solver, solver_text, train
 
 
@@ -160,14 +161,15 @@ def test_what_was_made_again_may_be_looked_at():
     assert solver.net.blobs["pool1"].read_data().any()
 
 
-def test_swap_is_never_made_again(monkeypatch):
+@sample("budgets", (180, 140, 220), 1)
+def test_swap_is_never_made_again(monkeypatch, budgets):
     """With auto, little memory and a slow link others are; these are copied."""
     slow = replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
     monkeypatch.setattr("pycaffe_lms.lms.runtime.runtime.machine_of", lambda name, memory: slow)
     layers = ["c2", "c4", "bn_c2", "scale_c2", "relu_c2"]
     mine, free = {"c2.data", "c4.data", "c2(scale_c2).data"}, set()
     expected = train(_solver("SWAP", None, layers=layers), 2)
-    for budget in (140, 180, 220):
+    for budget in budgets:
         lms = LMSConfig(auto=True, threshold_kb=1, budget=budget << 10)
         free |= _made_again(_solver("AUTO", lms, layers=layers).net.memory.plans()["train"])
         solver = _solver("SWAP", lms, layers=layers)

@@ -366,9 +366,13 @@ def test_a_net_of_thousands_of_steps_stays_small():
     assert len(page.all("tr")) == 1 + 1201
 
 
-def test_more_marks_than_anybody_can_see_become_fewer():
+@pytest.mark.thorough
+def test_a_net_of_many_thousands_of_steps_stays_small():
     plan, times = _long_plan(6000)
     assert len(render(contents(plan, times, measured=MeasuredRun(plan, "iteration 4", times)))) < 5 << 20
+
+
+def test_more_marks_than_anybody_can_see_become_fewer():
     plan, times = _long_plan(300)
     marks = page_charts.marks_of(plan, times)
     few = page_charts.joined(marks, 100)

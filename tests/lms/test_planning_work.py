@@ -86,7 +86,8 @@ def test_no_more_is_tried_than_a_better_plan_could_save(searches, seeds):
         assert followed <= len(SEARCH.auto) * one + worth + one
 
 
-def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(monkeypatch):
+@sample("budgets", (6.2, 5.2, 8.3), 1)
+def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(budgets, monkeypatch):
     looks, real = 0, EvictionPass._gone
 
     def gone(self, b):
@@ -96,6 +97,6 @@ def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(monkeypatch):
         return real(self, b)
 
     monkeypatch.setattr(EvictionPass, "_gone", gone)
-    for values in (5.2, 6.2, 8.3):  # each 64 KB
+    for values in budgets:  # each 64 KB
         assert _plan(chain_of_sums(50), int(values * 64 * KB))
     assert looks > 1000

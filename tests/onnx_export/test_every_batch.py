@@ -32,7 +32,7 @@ REFUSED = {
 NO_BATCH = ("has no axis for a batch", "the net has no inputs")
 
 
-@pytest.mark.parametrize("case", of_each_type(CASES, every=2))
+@pytest.mark.parametrize("case", of_each_type(CASES, every=6))
 def test_another_batch(case, tmp_path):
     net = one_layer(case.type, case.text, case.shapes, case.n_top)
     fill_params(net)
