@@ -99,7 +99,7 @@ def hosts(tmp_path_factory):
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["cpu"], id="cpu"),
+        pytest.param(["cpu"], id="cpu", marks=pytest.mark.thorough),
         pytest.param(["sim", "-lms", "1"], id="N", marks=pytest.mark.thorough),
         pytest.param(["sim", "-lms", "auto", "-lms_budget", "400KB"], id="auto", marks=pytest.mark.thorough),
     ],

@@ -38,7 +38,7 @@ def _stand(*targets, **limits):
 
 
 def test_damaged_files_are_errors_of_ours(tmp_path):
-    assert set(_stand(*run.TARGETS, count=100, keep=tmp_path)) == {100}
+    assert set(_stand(*run.TARGETS, count=200, keep=tmp_path)) == {200}
 
 
 @pytest.mark.thorough
