@@ -101,7 +101,7 @@ def test_the_same_bits_in_every_order(config):
 
 
 @pytest.mark.parametrize("net", NETS)
-@sample("seeds", range(30), 10)
+@sample("seeds", range(30), 5)
 def test_thirty_other_plans(net, seeds):
     """Other thresholds, shares and look-ahead; sync modes."""
     for seed in seeds:

@@ -51,7 +51,7 @@ def test_everything_managed(net, ahead, order):
 
 
 @pytest.mark.parametrize("net", NETS)
-@sample("seeds", range(40), 13)
+@sample("seeds", range(40), 7)
 def test_two_hundred_random_orders(net, seeds):
     """40 seeds a net, 5 nets: 200 random legal orders, with thresholds, shares, look-ahead and sync modes mixed."""
     for seed in seeds:

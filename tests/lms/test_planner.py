@@ -31,7 +31,7 @@ def _need(program, buffers):
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 @pytest.mark.parametrize("page", PAGES)
-@sample("seeds", SEEDS, 100)
+@sample("seeds", SEEDS, 50)
 def test_every_plan_is_proved(make, ahead, page, seeds):
     for seed in seeds:
         program, buffers = make(seed)
@@ -47,7 +47,7 @@ def test_on_demand_holds_no_more_than_the_largest_step():
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("page", PAGES)
-@sample("seeds", SEEDS, 35)
+@sample("seeds", SEEDS, 18)
 def test_look_ahead_never_fails_where_on_demand_fits(make, page, seeds):
     for seed in seeds:
         program, buffers = make(seed)
@@ -92,7 +92,7 @@ def _read_later(program, s, b):
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("page", PAGES)
-@sample("seeds", range(120), 40)
+@sample("seeds", range(120), 20)
 def test_every_single_wait_is_needed(make, page, seeds):
     """Take any one event away and the verifier finds the race."""
     tried = 0
@@ -135,7 +135,7 @@ def _renumber(op: Op, by: int) -> Op:
 
 
 @pytest.mark.parametrize("page", PAGES)
-@sample("seeds", range(60), 20)
+@sample("seeds", range(60), 10)
 def test_mutated_plans_are_caught(page, seeds):
     rng, caught = seeded(3), 0
     for seed in seeds:
