@@ -17,7 +17,7 @@ SAMPLED = {
     "cli/test_train_snapshots.py": 3,
     "data/test_prefetch.py": 3,
     "data/test_window_batches.py": 5,
-    "docs/test_code_blocks.py": 5,
+    "docs/test_code_blocks.py": 6,
     "faults/test_one_process.py": 3,
     "faults/test_same_solver.py": 3,
     "faults/test_two_ranks.py": 3,
@@ -50,7 +50,7 @@ SAMPLED = {
     "lms/test_slabs.py": 3,
     "lms/test_split.py": 3,
     "lms/test_split_backward.py": 3,
-    "lms/test_split_layers.py": 3,
+    "lms/test_split_layers.py": 5,
     "lms/test_transformer_layers.py": 2,
     "models/test_figures.py": 3,
     "models/test_flops.py": 3,
@@ -106,10 +106,12 @@ SAMPLED = {
 """Of each parametrised test of these files, the first and each n-th case run by default; the others are thorough."""
 
 LONG = (
+    "cli/test_plan.py::test_a_sweep_is_what_single_plans_say",
     "cli/test_plan_page.py::test_the_page_in_the_docs_is_what_is_printed",
     "cli/test_stuck_ranks.py::test_a_killed_run_leaves_no_process_and_no_folder",
     "cli/test_stuck_ranks.py::test_a_rank_that_is_stopped_for_a_while_is_waited_for",
     "cli/test_train_ranks.py::test_two_processes_are_as_one_with_twice_the_batch",
+    "data/test_datasets.py::test_real_mnist_test_part",
     "lms/test_changing_shapes.py::test_plans_of_another_net_are_made_anew",
     "lms/test_copy_reordering.py::test_there_and_back",
     "lms/test_copy_reordering.py::test_wrong_parts_are_found",
@@ -120,6 +122,7 @@ LONG = (
     "models/test_models_current.py::test_check_names_what_changed_and_writes_nothing",
     "net/test_concurrent.py::test_two_processes",
     "net/test_replay_lms.py::test_random_orders",
+    "parallel/test_mpi.py::test_ranks_on_gpus_find_out_who_is_late",
     "parallel/test_mpi_faults.py::test_a_rank_that_hangs",
     "parallel/test_mpi_hosts.py::test_a_rank_that_hangs_is_named_with_its_host",
     "parallel/test_mpi_python.py::test_the_bits_of_the_command",

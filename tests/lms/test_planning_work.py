@@ -70,7 +70,7 @@ def searches(monkeypatch):
     return found
 
 
-@sample("seeds", SEEDS, 3, also=(79,))
+@sample("seeds", SEEDS, 1, also=(79,))
 def test_no_more_is_tried_than_a_better_plan_could_save(searches, seeds):
     """6,000 steps are followed for a millisecond, and six passes of every set of rules until there is a plan."""
     fitted = 0
