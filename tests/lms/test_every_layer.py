@@ -34,7 +34,7 @@ FEWER = [
     param if k % 2 or param.marks else pytest.param(*param.values, id=param.id, marks=pytest.mark.thorough)
     for k, param in enumerate(SOME)
 ]
-"""Of the layers that run again: tests/layers/test_every_remat.py has all types."""
+"""Half of them run again by default: tests/layers/test_every_remat.py has each type that runs on a device."""
 _EXPECTED: dict[Case, tuple] = {}  # what a case's net computes without Large Model Support
 
 
