@@ -62,7 +62,10 @@ def inner_product_backward_weight(
 def inner_product_backward_bias(
     dy: HostArray, db: HostArray, m: int, n: int, accumulate: bool, work: HostArray | None = None
 ) -> None:
-    """Write to db, or add if `accumulate`, the column sums of dy. work is for the GPU: n * reduction_parts(m, n, 1)."""
+    """Write to db, or add if `accumulate`, the column sums of dy.
+
+    work: for the GPU, n * reduction_parts(m, n, 1) elements.
+    """
     # in double, for NumPy adds one row after the other
     write_gradient(db, dy.reshape(m, n).sum(axis=0, dtype=np.float64), accumulate)
 
