@@ -16,6 +16,7 @@ side_by_side.share_the_cpus()  # before NumPy is imported
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
+from pycaffe_lms.backend import cuda_available  # noqa: E402
 from pycaffe_lms.formats import cache_folder  # noqa: E402
 from pycaffe_lms.ops.cpu.onednn import library  # noqa: E402
 
@@ -58,8 +59,18 @@ def pytest_collection(session):
 
 
 @pytest.hookimpl(tryfirst=True)  # before thorough tests are left out
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     sampling.leave_the_rest(items)
+    if not cuda_available() and (left := sampling.of_a_gpu(items, config.option.markexpr)):
+        config.hook.pytest_deselected(items=left)
+        without = set(left)
+        items[:] = [item for item in items if item not in without]
+
+
+def pytest_report_header(config):
+    if not cuda_available() and "gpu" not in config.option.markexpr:
+        return "no CUDA GPU is here: tests marked gpu are left out (pytest -m gpu names them)"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

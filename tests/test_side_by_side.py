@@ -117,13 +117,19 @@ class Item:
 
 
 def test_of_long_files_some_cases_run():
-    file, every = next((f, n) for f, n in sampling.SAMPLED.items() if n == 3)
-    cases = [Item(f"tests/{file}::test_a[{k}]") for k in range(7)]
+    file, every = next((f, n) for f, n in sampling.SAMPLED.items() if n == 7)
+    cases = [Item(f"tests/{file}::test_a[{k}]") for k in range(17)]
     others = [Item(f"tests/{file}::test_b"), Item(f"tests/{sampling.LONG[0]}"), Item("tests/test_it.py::test_a[1]")]
     on_gpu = [Item(f"tests/{file}::test_a[gpu{k}]", "gpu") for k in range(4)]
     sampling.leave_the_rest([on_gpu[0], *cases[:2], *on_gpu[1:], *cases[2:], *others])
-    assert [k for k, item in enumerate(cases) if "thorough" not in item.marks] == [0, 3, 6]
+    assert [k for k, item in enumerate(cases) if "thorough" not in item.marks] == [0, 7, 14]
     assert [item.marks for item in others] == [[], ["thorough"], []] and all(i.marks == ["gpu"] for i in on_gpu)
+
+
+def test_what_needs_a_gpu_is_left_out_unless_asked_for():
+    items = [Item("a"), Item("b", "gpu"), Item("c", "thorough", "gpu")]
+    assert sampling.of_a_gpu(items, "not thorough") == sampling.of_a_gpu(items, "") == items[1:]
+    assert sampling.of_a_gpu(items, "gpu") == sampling.of_a_gpu(items, "gpu and not thorough") == []
 
 
 def test_files_that_are_sampled_are_there():
