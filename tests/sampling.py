@@ -4,6 +4,7 @@ tools/mutants.py says what a sample finds: run it with the sample, then with `-m
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -52,7 +53,7 @@ SAMPLED = {
     "lms/test_parts_combined.py": 7,
     "lms/test_planfile.py": 7,
     "lms/test_planfile_edits.py": 7,
-    "lms/test_planner.py": 7,
+    "lms/test_planner.py": 5,
     "lms/test_rearranging_layers.py": 7,
     "lms/test_recurrent_nets.py": 5,
     "lms/test_region_layers.py": 7,
@@ -162,6 +163,9 @@ LONG = (
 """Tests that are thorough in all their cases."""
 
 
+_CHOICE = re.compile(r": ([A-Z][A-Z_]+)\b")  # a value of an enumeration
+
+
 def leave_the_rest(items: Sequence[pytest.Item]) -> None:
     """Mark as thorough what `SAMPLED` and `LONG` leave out. Cases that need a GPU are not counted, and all stay."""
     counted: Counter[str] = Counter()
@@ -192,12 +196,14 @@ def sample(name: str, cases: Sequence, few: int, also: Collection = ()) -> pytes
 
 
 def of_each_type(cases: Iterable[tuple[str, Any]], every: int) -> list:
-    """Return (name, case) pairs of layers as parameters: the first of every type and each `every`-th run by default.
+    """Return (name, case) pairs of layers as parameters: of every type the first with each choice that its text makes
+    (`operation: PROD`), and each `every`-th run by default.
 
     The others are thorough."""
     seen, params = set(), []
     for k, (name, case) in enumerate(cases):
-        chosen = case.type not in seen or k % every == 0
-        seen.add(case.type)
+        kind = case.type, *_CHOICE.findall(case.text)
+        chosen = kind not in seen or k % every == 0
+        seen.add(kind)
         params.append(pytest.param(case, id=name, marks=() if chosen else pytest.mark.thorough))
     return params

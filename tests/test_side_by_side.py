@@ -143,9 +143,9 @@ def test_files_that_are_sampled_are_there():
 def test_of_each_type_some_cases_run():
     cases = [(f"{k}", Item(f"{k}")) for k in range(9)]
     for k, (_, case) in enumerate(cases):
-        case.type = "AB"[k > 4]
+        case.type, case.text = "AB"[k > 4], "pool: MAX" if k == 2 else "size: 3"
     chosen = [p.id for p in sampling.of_each_type(cases, every=4) if not p.marks]
-    assert chosen == ["0", "4", "5", "8"]
+    assert chosen == ["0", "2", "4", "5", "8"]
 
 
 def test_mutants_change_code_that_is_there():
