@@ -57,14 +57,12 @@ def test_values_that_come_and_go_share_one_segment():
 # -- plans -----------------------------------------------------------------------------------------------------------
 @functools.cache
 def _plans(seeds):
-    return list(_made(seeds))
-
-
-def _made(seeds):
-    for seed in seeds:
-        for make, ahead in itertools.product((random_program, net_program), (0, 2)):
-            program, buffers = make(seed)
-            yield make_plan(program, buffers, limit=None, ahead=ahead)
+    """Plans without host slots, which several tests share."""
+    found = []
+    for seed, make, ahead in itertools.product(seeds, (random_program, net_program), (0, 2)):
+        program, buffers = make(seed)
+        found.append(make_plan(program, buffers, limit=None, ahead=ahead))
+    return found
 
 
 @sample("seeds", SEEDS, 40)

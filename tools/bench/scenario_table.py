@@ -52,7 +52,8 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _kind(row: Row) -> tuple[bool, bool]:
-    return bool(row.get("capture")), not row.get("apart")  # ranks apart come before those with sums
+    """Order rows of one number of ranks: apart, with sums, recorded with sums."""
+    return bool(row.get("capture")), not row.get("apart")
 
 
 def markdown(rows: Sequence[Row], ranks: Collection[int] = ()) -> str:

@@ -10,10 +10,10 @@ Variations: memory (no Large Model Support, all of the GPU), off (none, within t
 (-lms N -lms_exclude M: the N of the least predicted time, and what leaves the budget of the device's memory), auto. A
 row is a process per rank, which trains as `train -gpu 0,1,2,3`: every rank has images of its own, gradients are summed
 beside the backward; --capture records iterations with their sums as CUDA graphs, as `train -graph sums` does. With
---apart every rank trains by itself, all at the same time: what is slower with sums is slower because of them. A time is
-that of --iterations in a row, as `train` runs them, divided by their number: the median of three of rank 0 after
-warming up; with --apart that of the slowest rank. Memory and bytes copied are those of the rank with the most. Rows
-that the file has are not run again, unless --again.
+--apart every rank trains by itself, all at the same time: a rank that is slower with sums is slower because of them.
+A time is that of --iterations in a row, as `train` runs them, divided by their number: the median of three of rank 0
+after warming up; with --apart that of the slowest rank. Memory and bytes copied are those of the rank with the most.
+Rows that the file has are not run again, unless --again.
 """
 
 from __future__ import annotations
@@ -131,10 +131,13 @@ def planned(row: Row) -> Row:
 
 # -- measurements ------------------------------------------------------------------------------------------------------
 def work(out: str, row: Row, iterations: int, warmup: int, places: Sequence[bytes | str], rank: Rank) -> int:
-    """One rank; 0, or each of ranks apart, writes what was measured. A rank that finds no memory leaves a file that
-    says so. places: of each rank apart."""
+    """Run one rank, and write a file of what was measured: rank 0 for all, or with `apart` each rank for itself. A rank
+    that finds no memory writes a file that says so. places: where each rank meets itself, with `apart`."""
+    if row["network"]:
+        over_network(rank)
     number = rank.index
-    device = get_device(row["backend"], **_index(row, rank))
+    index = {"index": number % cuda.device_count()} if row["backend"] == "cuda" else {}
+    device = get_device(row["backend"], **index)
     if row["apart"]:
         rank = replace(rank, index=0, count=1, place=places[number])
     try:
@@ -145,13 +148,6 @@ def work(out: str, row: Row, iterations: int, warmup: int, places: Sequence[byte
     if rank.index == 0:
         Path(f"{out}-{number}").write_text(json.dumps(found))
     return 0
-
-
-def _index(row: Row, rank: Rank) -> dict[str, int]:
-    """The GPU of a rank, where there are GPUs."""
-    if row["network"]:
-        over_network(rank)
-    return {"index": rank.index % cuda.device_count()} if row["backend"] == "cuda" else {}
 
 
 def _trained(row: Row, iterations: int, warmup: int, rank: Rank, device: Device) -> list[Row]:
