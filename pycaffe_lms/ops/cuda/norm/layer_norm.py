@@ -47,13 +47,19 @@ extern "C" __global__ void __launch_bounds__(256) forward(const T* x, T* y, cons
     Values v[HELD];
     HELD_PACKS(u) v[u] = from[k + u * LANES];
     HELD_PACKS(u) {
+#if SCALE
+      const Columns factors = ((const Columns*)scale)[k + u * LANES];
+#endif
+#if BIAS
+      const Columns shifts = ((const Columns*)bias)[k + u * LANES];
+#endif
       VALUES(j) {
         A value = (v[u].v[j] - mean) * factor;
 #if SCALE
-        value *= scale[(k + u * LANES) * (long long)N + j];
+        value *= factors.v[j];
 #endif
 #if BIAS
-        value += bias[(k + u * LANES) * (long long)N + j];
+        value += shifts.v[j];
 #endif
         v[u].v[j] = (T)value;
       }
@@ -76,8 +82,10 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
   const A mean = 0;
 #endif
 #if SCALE
-#define SLOPE(u, j) ((A)g[u].v[j] * scale[(k + u * LANES) * (long long)N + j])
+#define FACTORS(u) const Columns factors = ((const Columns*)scale)[k + u * LANES]
+#define SLOPE(u, j) ((A)g[u].v[j] * factors.v[j])
 #else
+#define FACTORS(u)
 #define SLOPE(u, j) ((A)g[u].v[j])
 #endif
   A sum = 0, dot = 0;
@@ -85,10 +93,13 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
     Values v[HELD], g[HELD];
     HELD_PACKS(u) v[u] = values[k + u * LANES];
     HELD_PACKS(u) g[u] = slopes[k + u * LANES];
-    HELD_PACKS(u) VALUES(j) {
-      const A slope = SLOPE(u, j);
-      sum += slope;
-      dot += slope * ((v[u].v[j] - mean) * factor);
+    HELD_PACKS(u) {
+      FACTORS(u);
+      VALUES(j) {
+        const A slope = SLOPE(u, j);
+        sum += slope;
+        dot += slope * ((v[u].v[j] - mean) * factor);
+      }
     }
   });
   const A level = CENTRE ? all_of(sum) / dim : (A)0, tilt = all_of(dot) / dim;
@@ -97,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
     HELD_PACKS(u) v[u] = values[k + u * LANES];
     HELD_PACKS(u) g[u] = slopes[k + u * LANES];
     HELD_PACKS(u) {
+      FACTORS(u);
       VALUES(j) g[u].v[j] = (T)((SLOPE(u, j) - level - (v[u].v[j] - mean) * factor * tilt) * factor);
       to[k + u * LANES] = g[u];
     }
@@ -156,7 +168,9 @@ def layer_norm_forward(x: AnyArray, affine: Affine, y: AnyArray, moments: RowMom
     scale, bias, mean_of = (inv_std if a is None else a for a in (*affine, mean))
     switches = {"CENTRE": mean is not None, "SCALE": affine.scale is not None, "BIAS": affine.bias is not None}
     args = (scale, bias, mean_of, inv_std, float(eps))
-    run_rows(_ROWS, "forward", (x, y), (rows, dim), *args, **{name: int(on) for name, on in switches.items()})
+    columns = [a for a in affine if a is not None]
+    switched = {name: int(on) for name, on in switches.items()}
+    run_rows(_ROWS, "forward", (x, y), (rows, dim), *args, columns=columns, **switched)
 
 
 def layer_norm_backward(
@@ -188,4 +202,5 @@ def layer_norm_backward(
     if dx is not None and rows:
         switches = {"CENTRE": int(mean is not None), "SCALE": int(scale is not None), "BIAS": 0}
         factor = inv_std if scale is None else scale
-        run_rows(_ROWS, "backward", (x, dy, dx), (rows, dim), factor, mean_of, inv_std, **switches)
+        columns = () if scale is None else (scale,)
+        run_rows(_ROWS, "backward", (x, dy, dx), (rows, dim), factor, mean_of, inv_std, columns=columns, **switches)

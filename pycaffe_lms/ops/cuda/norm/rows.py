@@ -23,8 +23,10 @@ _FRAME = (
     + """
 #if ALIGNED
 struct __align__(N * sizeof(T)) Values { T v[N]; };
+struct __align__(N > 1 ? 16 : sizeof(C)) Columns { C v[N]; };  // of a factor or shift: 16 bytes at a time
 #else  // the same elements in the same order, one by one
 struct Values { T v[N]; };
+struct Columns { C v[N]; };
 #endif
 #define HELD 4  // packs under way together
 #if WARP
@@ -61,17 +63,24 @@ def _source(kernels: str, **switches: int) -> str:
 
 
 def run_rows(
-    kernels: str, name: str, arrays: Sequence[AnyArray], size: tuple[int, int], *args: Any, **switches: int
+    kernels: str,
+    name: str,
+    arrays: Sequence[AnyArray],
+    size: tuple[int, int],
+    *args: Any,
+    columns: Sequence[AnyArray] = (),
+    **switches: int,
 ) -> None:
     """Queue a kernel whose parameters are arrays of `size` (rows, dim), then `args`, then rows and dim.
 
     Args:
         kernels: CUDA C++ that walks with ROW, LANES, `each`, HELD_PACKS and VALUES.
+        columns: those of `args` that have a value for each column, and are read as `Columns`.
         switches: macros of the kernels.
     """
     rows, dim = size
     n, dtype = pack_size(arrays[0].dtype, dim), arrays[0].dtype
     warp = int(dim <= _SHORT[0] or dim <= _SHORT[1] * n)
     grid = -(-rows * 32 // _BLOCK) if warp else rows
-    source = _source(kernels, N=n, WARP=warp, ALIGNED=aligned(*arrays), **switches)
+    source = _source(kernels, N=n, WARP=warp, ALIGNED=aligned(*arrays, *columns), **switches)
     launch(source, name, dtype, 0, *arrays, *args, rows, dim, block=_BLOCK, grid=grid)
