@@ -5,9 +5,10 @@ it computes. Where an array does not start at a multiple of 16 bytes, and in the
 quads are loaded and stored element by element: the arithmetic, hence every bit of the results, is one piece of code.
 
 Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text for one element sees the
-value of each array by its name, its index `i`, its place in the quad `lane`, and what `setup` (once per thread) and
-`each` (once per quad, whose first element is `first`) define; `after` runs once per quad at its end, past the array's
-end too. Values of type T are float in arrays of bfloat16: T in such a text means C.
+value of each array by its name, its index `i`, which grows, its place in the quad `lane`, and what `setup` (once per
+thread, whose first element is `base`) and `each` (once per quad, whose first element is `first`) define; `after` runs
+once per quad at its end, past the array's end too. Values of type T are float in arrays of bfloat16: T in such a text
+means C.
 """
 
 from __future__ import annotations

@@ -58,18 +58,18 @@ _SOURCE = elementwise(
 _PATH = elementwise(
     "drop_path",
     """
-    if (left == 0) {
-      left = inner;
-      factor = item_factor(key, ++item, drop, scale);
+    if (i >= end) {
+      item = i / inner;
+      end = (item + 1) * inner;
+      factor = item_factor(key, item, drop, scale);
     }
-    --left;
     y = x * factor;
     """,
     reads="x",
     writes="y",
     params="const unsigned long long* key, long long drop, double scale, long long inner",
-    each="""
-    long long item = first / inner, left = (item + 1) * inner - first;
+    setup="""
+    long long item = base / inner, end = (item + 1) * inner;
     T factor = item_factor(key, item, drop, scale);
     """,
     helpers=PHILOX
