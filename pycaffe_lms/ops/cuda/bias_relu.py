@@ -72,10 +72,13 @@ BACKWARD = (
 // relu: 0 no, 1 where y > 0, 2 where `bits` say so
 #define ARRAYS const T* y, const unsigned* bits, const T* dy, T* out, C* work, long long relu, long long write, \\
     long long summed, long long outer, long long dim
-enum { AHEAD = 4 };  // packs that a thread has under way: out may be dy, so the compiler itself cannot read ahead
+// AHEAD: packs that a thread has under way: out may be dy, so the compiler itself cannot read ahead. Along rows few
+// warps have much under way; across columns many warps, of few registers each, have little: measured on an H200.
+enum { ROWS_AHEAD = 4, COLUMNS_AHEAD = sizeof(T) < 4 ? 1 : 2, COLUMNS_BLOCKS = sizeof(T) < 4 ? 8 : 4 };
 
-template <int W> __device__ A visit(const T* y, const unsigned* bits, const T* dy, T* out, const long long* at,
-                                    const bool* in, A* each, long long relu, long long write, long long aligned) {
+template <int W, int AHEAD> __device__ A visit(const T* y, const unsigned* bits, const T* dy, T* out,
+                                               const long long* at, const bool* in, A* each, long long relu,
+                                               long long write, long long aligned) {
   Pack<W> pack[AHEAD], value[AHEAD];
   unsigned four[AHEAD];
   #pragma unroll
@@ -106,15 +109,15 @@ template <int W> __device__ A visit(const T* y, const unsigned* bits, const T* d
 template <int W> __device__ void rows(ARRAYS, long long inner, long long parts, long long aligned) {
   A sum = 0;
   for (Walk w(outer, dim, inner / W, blockIdx.x / parts, blockIdx.x % parts, parts); w.more();) {
-    long long at[AHEAD];
-    bool in[AHEAD];
+    long long at[ROWS_AHEAD];
+    bool in[ROWS_AHEAD];
     #pragma unroll
-    for (int u = 0; u < AHEAD; ++u) {
+    for (int u = 0; u < ROWS_AHEAD; ++u) {
       in[u] = w.more();
       at[u] = w.index() * W;
       w.next();
     }
-    sum += visit<W>(y, bits, dy, out, at, in, nullptr, relu, write, aligned);
+    sum += visit<W, ROWS_AHEAD>(y, bits, dy, out, at, in, nullptr, relu, write, aligned);
   }
   if (!summed) return;
   sum = block_sum(sum);
@@ -131,15 +134,15 @@ template <int W> __device__ void columns(ARRAYS, long long width, long long part
   A each[W];
   for (int k = 0; k < W; ++k) each[k] = 0;
   if (channel < dim)
-    for (long long o = part * share + row; o < end; o += AHEAD * step) {
-      long long at[AHEAD];
-      bool in[AHEAD];
+    for (long long o = part * share + row; o < end; o += COLUMNS_AHEAD * step) {
+      long long at[COLUMNS_AHEAD];
+      bool in[COLUMNS_AHEAD];
       #pragma unroll
-      for (int u = 0; u < AHEAD; ++u) {
+      for (int u = 0; u < COLUMNS_AHEAD; ++u) {
         in[u] = o + u * step < end;
         at[u] = (o + u * step) * dim + channel;
       }
-      visit<W>(y, bits, dy, out, at, in, each, relu, write, aligned);
+      visit<W, COLUMNS_AHEAD>(y, bits, dy, out, at, in, each, relu, write, aligned);
     }
   if (!summed) return;
   for (int k = 0; k < W; ++k) sums[row * width + lane * W + k] = each[k];
@@ -154,7 +157,9 @@ template <int W> __device__ void columns(ARRAYS, long long width, long long part
   extern "C" __global__ void rows_##name(ARRAYS, long long inner, long long parts, long long aligned) { \\
     rows<W>(y, bits, dy, out, work, relu, write, summed, outer, dim, inner, parts, aligned); \\
   } \\
-  extern "C" __global__ void columns_##name(ARRAYS, long long width, long long parts, long long aligned) { \\
+  extern "C" __global__ void __launch_bounds__(256, COLUMNS_BLOCKS) columns_##name(ARRAYS, long long width, \\
+                                                                                   long long parts, \\
+                                                                                   long long aligned) { \\
     columns<W>(y, bits, dy, out, work, relu, write, summed, outer, dim, width, parts, aligned); \\
   }
 BACKWARD(single, 1)
