@@ -14,13 +14,25 @@ from ..source import DIVIDE, divider
 
 __all__ = ["gated_unit_backward", "gated_unit_forward", "gelu_backward", "gelu_forward"]
 
-# 1.59...: sqrt(8 / pi); beyond 20 the slope is 0 or 1 in float64 too
+# 1.59...: sqrt(8 / pi); beyond 20 the slope is 0 or 1 in float64 too. normal_share: Phi(x). With bfloat16 erfc would
+# take longer than the memory: Phi(-a) = exp(-a^2 / 2) R(1 / (1 + 0.37 a)), with a polynomial R that was fitted for this
+# file over a = 0 to 20; its relative error, 2e-5, is a hundredth of what rounding to bfloat16 may change.
 _FUNCTIONS = SIGMOID + of_values("""
-__device__ inline T normal_share(T x) { return (T)0.5 * erfc(-x * (T)0.70710678118654752440); }
-__device__ inline T gelu(T x) { return x * normal_share(x); }
-__device__ inline T gelu_slope(T x) {
-  return normal_share(x) + x * exp((T)-0.5 * x * x) * (T)0.39894228040143267794;
+#ifdef BF16
+__device__ inline float bell(float x) { return __expf(-0.5f * x * x); }
+__device__ inline float normal_share(float x) {
+  const float t = __fdividef(1.0f, 1 + 0.37f * fabsf(x));
+  const float r = 6.935832e-5f + t * (0.14599076f + t * (0.1619539f + t * (0.065780446f + t * (0.22074483f
+                  - t * 0.09454967f))));
+  const float tail = bell(x) * r;
+  return x < 0 ? tail : 1 - tail;
 }
+#else
+__device__ inline T bell(T x) { return exp((T)-0.5 * x * x); }
+__device__ inline T normal_share(T x) { return (T)0.5 * erfc(-x * (T)0.70710678118654752440); }
+#endif
+__device__ inline T gelu(T x) { return x * normal_share(x); }
+__device__ inline T gelu_slope(T x) { return normal_share(x) + x * bell(x) * (T)0.39894228040143267794; }
 __device__ inline T gelu_tanh(T x) {
   return x * sigmoid((T)1.5957691216057307118 * (x + (T)0.044715 * x * x * x));
 }
