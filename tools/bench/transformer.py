@@ -4,10 +4,11 @@ python tools/bench/transformer.py --net 1.3b --batch 8 --modes memory torch:eage
 python tools/bench/transformer.py --net 1.3b --batch 8 16 --budget 8GB --modes auto --json transformer.json
 
 All keep float32 parameters and AdamW moments, and compute on bfloat16 activations (PyTorch under autocast). Tokens and
-labels are drawn once; a step is forward, backward and update, up to the device's end; times are medians. Modes: memory
-(all of the GPU), auto (-lms auto within --budget), torch:eager, torch:compile, torch:checkpoint (compiled, and every
-block made again in the backward). TFLOP/s are 6 operations for each parameter in a product and token, and 6 T width for
-each block's causal attention, whatever is computed again.
+labels are drawn once; a step is forward, backward and update. The host issues a step while the one before runs, as in
+training: a time is that of --in_a_row steps up to the device's end, divided by them, and the row has the median of
+--iterations. Modes: memory (all of the GPU), auto (-lms auto within --budget), torch:eager, torch:compile,
+torch:checkpoint (compiled, and every block made again in the backward). TFLOP/s are 6 operations for each parameter in
+a product and token, and 6 T width for each block's causal attention, whatever is computed again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +89,26 @@ def net_of(size: Size, batch: int, length: int, chunks: bool = False):
     return n.to_proto()
 
 
+def times_of(
+    args, steps: Callable[[int], None], synchronize: Callable[[], None], loss: Callable[[], float]
+) -> tuple[float, float, list[float]]:
+    """Return the seconds of the first step, the median milliseconds of a later one, and the first three losses.
+
+    steps: does so many steps.
+    """
+    seconds, losses = [], []
+    for number in range(args.warmup + args.iterations):
+        count = 1 if number < args.warmup else args.in_a_row
+        synchronize()
+        start = time.perf_counter()
+        steps(count)
+        synchronize()
+        seconds.append((time.perf_counter() - start) / count)
+        if number < 3:
+            losses.append(loss())
+    return seconds[0], 1e3 * statistics.median(seconds[args.warmup :]), losses
+
+
 def ours(size: Size, args) -> dict:
     """Our solver."""
     import numpy as np
@@ -107,23 +129,16 @@ def ours(size: Size, args) -> dict:
     rng, blobs = np.random.default_rng(1), solver.net.blobs
     for name in ("tokens", "targets"):
         blobs[name].data = rng.integers(0, size.words, blobs[name].shape)
-    seconds, losses = [], []
-    for _ in range(args.warmup + args.iterations):
-        device.synchronize()
-        start = time.perf_counter()
-        solver.step(1)
-        device.synchronize()
-        seconds.append(time.perf_counter() - start)
-        losses.append(solver.net.loss())
+    first, ms, losses = times_of(args, solver.step, device.synchronize, solver.net.loss)
     plan = solver.net.memory.plans().get("train")
     return {
-        "ms": 1e3 * statistics.median(seconds[args.warmup :]),
-        "losses": losses[:3],
+        "ms": ms,
+        "losses": losses,
         "memory": None if device.is_host else device.in_use(),
         "host": solver.runtime.slab.nbytes if args.modes[0] == "auto" else 0,
         "predicted_ms": 1e3 * plan.seconds if plan and plan.seconds else None,
         "built_s": built,
-        "first_s": seconds[0],
+        "first_s": first,
         "versions": versions() if args.backend == "cuda" else device.describe(),
     }
 
@@ -203,21 +218,20 @@ def theirs(size: Size, args) -> dict:
     """PyTorch."""
     import torch
 
-    step, seconds, losses = torch_step(size, args), [], []
-    synchronize = torch.cuda.synchronize if args.backend == "cuda" else lambda: None
-    for _ in range(args.warmup + args.iterations):
-        synchronize()
-        start = time.perf_counter()
-        loss = step()
-        synchronize()
-        seconds.append(time.perf_counter() - start)
-        losses.append(float(loss))
+    step, loss = torch_step(size, args), 0.0
+
+    def steps(count: int) -> None:
+        nonlocal loss
+        for _ in range(count):
+            loss = step()
+
     cuda = args.backend == "cuda"
+    first, ms, losses = times_of(args, steps, torch.cuda.synchronize if cuda else lambda: None, lambda: float(loss))
     return {
-        "ms": 1e3 * statistics.median(seconds[args.warmup :]),
-        "losses": losses[:3],
+        "ms": ms,
+        "losses": losses,
         "memory": torch.cuda.max_memory_allocated() if cuda else None,
-        "first_s": seconds[0],
+        "first_s": first,
         "versions": f"PyTorch {torch.__version__}" + (f", {torch.cuda.get_device_name()}" if cuda else ", CPU"),
     }
 
@@ -227,7 +241,7 @@ def apart(args, batch: int, mode: str) -> dict:
     command = [sys.executable, str(Path(__file__).resolve()), "--child", "--net", args.net, "--batch", str(batch)]
     command += ["--modes", mode, "--budget", args.budget, "--backend", args.backend, "--math", args.math]
     command += ["--loss", args.loss]
-    for name in ("length", "iterations", "warmup"):
+    for name in ("length", "iterations", "warmup", "in_a_row"):
         command += [f"--{name}", str(getattr(args, name))]
     result = {"net": args.net, "batch": batch, "length": args.length, "mode": mode, "math": args.math}
     if not mode.startswith("torch:"):
@@ -264,7 +278,8 @@ def main(argv=None) -> int:
     p.add_argument(
         "--loss", default="chunks", choices=("chunks", "whole"), help="ours: scores in chunks, or all at once"
     )
-    p.add_argument("--iterations", type=int, default=5)
+    p.add_argument("--iterations", type=int, default=5, help="times of which the median is taken")
+    p.add_argument("--in_a_row", type=int, default=4, help="steps of one time")
     p.add_argument("--warmup", type=int, default=6, help="steps before; -lms auto plans again in the first few")
     p.add_argument("--backend", default="cuda", choices=("cuda", "cpu"))
     p.add_argument("--json", type=Path, help="add the results to this file")
