@@ -22,6 +22,7 @@ _ROOMS = {
     "": "basic half copy_all random update recurrent",
     "activation": "bits dropout gated pointwise prelu relu",
     "conv": "attention columns conv correlation depthwise embed inner_product local matmul",
+    "detection": "box_codes nms",
     "loss": "accuracy center ctc ctc_decoder euclidean linear_softmax log_loss margin sigmoid_loss smooth_l1 softmax "
     "triplet",
     "norm": "batch_norm bn fused_norm layer_norm lrn mvn normalize scale",

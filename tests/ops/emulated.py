@@ -34,6 +34,8 @@ static float __fadd_rn(float a, float b) { return a + b; }
 static double __dadd_rn(double a, double b) { return a + b; }
 #define __expf expf
 static float __fdividef(float a, float b) { return a / b; }
+static float __fdiv_rn(float a, float b) { return a / b; }
+static double __ddiv_rn(double a, double b) { return a / b; }
 static float __fsqrt_rn(float a) { return sqrtf(a); }
 static float __int_as_float(int bits) { float f; std::memcpy(&f, &bits, 4); return f; }
 static int __float_as_int(float f) { int bits; std::memcpy(&bits, &f, 4); return bits; }
@@ -44,6 +46,8 @@ static unsigned short bfloat16_bits(float f) {  // to nearest, ties to even
   return std::isnan(f) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 static double __longlong_as_double(long long bits) { double d; std::memcpy(&d, &bits, 8); return d; }
+static long long __double_as_longlong(double d) { long long bits; std::memcpy(&bits, &d, 8); return bits; }
+static int atomicAdd(int* p, int v) { const int old = *p; *p += v; return old; }  // threads take turns
 
 // Threads of a block take turns: each runs to the next barrier. All must meet the same barriers, or have returned.
 static ucontext_t scheduler, turns[1024];
@@ -55,6 +59,14 @@ template <typename V> V __shfl_xor_sync(unsigned, V value, int mask) {
   const V result = told[threadIdx.x ^ mask];
   __syncthreads();
   return result;
+}
+static int __syncthreads_or(int value) {
+  told[threadIdx.x] = value;
+  __syncthreads();
+  int any = 0;
+  for (int t = 0; t < blockDim.x; t++) any |= told[t] != 0;
+  __syncthreads();
+  return any;
 }
 template <typename... P, size_t... I> void call(void (*kernel)(P...), void** args, std::index_sequence<I...>) {
   kernel(*(P*)args[I]...);

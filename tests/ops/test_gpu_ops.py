@@ -91,3 +91,31 @@ def test_solver_updates(both, rule, dtype, l1):
     for on_cpu, on_gpu, expected in zip(ours[:2], theirs[:2], (w, u), strict=True):
         np.testing.assert_allclose(on_gpu, on_cpu, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(on_gpu, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("most", [400, 8732])
+def test_a_gpu_chooses_the_boxes_of_the_cpu(most, dtype):
+    """The default boxes of SSD300: every operation gives the bits of the CPU."""
+    cupy, rng = cuda.require(), np.random.default_rng(most)
+    n, p, c, keep = 3, 8732, 5, 200
+    corners = rng.uniform(0, 1, (p, 2))
+    priors = np.concatenate([corners, corners + rng.uniform(0.05, 0.6, (p, 2))], axis=1)
+    priors = np.stack([priors, np.full((p, 4), 0.3)]).reshape(1, 2, -1).astype(dtype)
+    moves = rng.normal(size=(n, p * 4)).astype(dtype)
+    scores = np.round(rng.uniform(size=(n, p * c)), 4).astype(dtype)
+    results = []
+    for name, put, get in (("cpu", np.array, np.array), ("cuda", cupy.array, cupy.asnumpy)):
+        ops = load_ops(name).functions()
+        boxes, rows = put(np.zeros((n, p, 1, 4), dtype)), put(np.zeros((n, keep, 7), dtype))
+        kept, numbers, found = (put(np.zeros(s, np.int32)) for s in ((n, c, most), (n, c), (n,)))
+        ops["decode_boxes"](put(moves), put(priors), boxes, 2, True)
+        ops["batched_nms"](put(scores), boxes, kept, numbers, 0.01, 0.45, 0.95, 0)
+        ops["detection_rows"](put(scores), boxes, kept, numbers, rows, found)
+        kept, numbers = get(kept), get(numbers)
+        for i, k in np.ndindex(n, c):
+            kept[i, k, numbers[i, k] :] = -1
+        results.append([get(boxes), kept, numbers, get(rows), get(found)])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (results[0][2][:, 1:] > 20).all() and results[0][4].tolist() == [keep] * n

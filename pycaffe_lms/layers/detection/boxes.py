@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import HostArray
-from ...ops.cpu.compiled import kernel
+from ...ops.cpu.detection.nms import greedy
 from ...proto import caffe_pb2
 
 __all__ = ["areas", "decode", "encode", "overlaps", "priors_of", "suppress", "to_pixels"]
@@ -83,43 +83,7 @@ def suppress(
     """
     kept, number = np.empty(len(boxes) if most is None else min(most, len(boxes)), np.int64), boxes.dtype.type
     numbers = number(threshold), number(eta), number(pixels)
-    return kept[: _greedy(np.ascontiguousarray(boxes), areas(boxes, pixels), *numbers, kept)]
-
-
-_TOGETHER = 64  # boxes that one is compared with at a time, in vector instructions
-
-
-@kernel
-def _greedy(boxes: HostArray, area: HostArray, threshold: float, eta: float, end: float, kept: HostArray) -> int:
-    """Write the positions of the boxes that remain to `kept`, at most as many as it takes, and return their number.
-
-    end: what is added to a side, 0 or 1.
-    """
-    n, zero = 0, threshold - threshold
-    held = np.zeros((5, len(kept)), boxes.dtype)  # corners and areas of those that remain, side by side
-    left, top, right, bottom, size = held[0], held[1], held[2], held[3], held[4]
-    for i in range(len(boxes)):
-        if n == len(kept):
-            break
-        x1, y1, x2, y2 = boxes[i]
-        own, hits = area[i], 0
-        for first in range(0, n, _TOGETHER):
-            for k in range(first, min(first + _TOGETHER, n)):
-                wide = min(x2, right[k]) - max(x1, left[k])
-                high = min(y2, bottom[k]) - max(y1, top[k])
-                common = (wide + end) * (high + end)
-                meets = ((wide > zero) & (high > zero)) | ((end > zero) & (wide >= zero) & (high >= zero))
-                fine = common / (own + size[k] - common) <= threshold
-                hits += meets & (not fine)
-            if hits:
-                break
-        if not hits:
-            left[n], top[n], right[n], bottom[n], size[n] = x1, y1, x2, y2, own
-            kept[n] = i
-            n += 1
-            if eta < 1 and threshold > 0.5:
-                threshold *= eta
-    return n
+    return kept[: greedy(np.ascontiguousarray(boxes), areas(boxes, pixels), *numbers, kept)]
 
 
 def to_pixels(boxes: HostArray, height: int, width: int, resize: caffe_pb2.ResizeParameter | None) -> HostArray:

@@ -1,0 +1,1 @@
+"""Operations of detectors on the CPU: boxes from predictions, suppression of boxes that overlap."""
