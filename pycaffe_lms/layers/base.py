@@ -239,6 +239,13 @@ class Layer:
             return Needs()
         return Needs(bottoms=frozenset(range(len(self.param.bottom))), params=frozenset(range(len(self.params))))
 
+    def prepare_needs(self) -> Needs | None:
+        """Return the bottoms and parameters that `prepare` reads; None: nothing is to prepare. After `declare`.
+
+        Only a layer that runs on the host can have something to prepare on the device.
+        """
+        return None
+
     def rewrites(self, top: int) -> bool:
         """Return whether every forward writes this top; if not, it is constant and `fill_once` writes it."""
         return True
@@ -330,6 +337,14 @@ class Layer:
         raise AssertionError(f"{type(self).__name__} has no join")
 
     # -- the passes: they queue operations --------------------------------------------------------------------------
+    def prepare(self, io: Pass) -> None:
+        """Queue the operations on the device that come before a forward on the host.
+
+        They write the scratch that lives PREPARED, which alone forward finds in its `io.scratch`, and reads. Tops are
+        None. Called again where forward raised ShapesChanged.
+        """
+        raise AssertionError(f"{type(self).__name__} has no prepare")
+
     def forward(self, io: Pass) -> None:
         """Queue the operations that compute the tops."""
         raise AssertionError(f"{type(self).__name__} has no forward")

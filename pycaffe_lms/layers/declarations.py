@@ -69,6 +69,7 @@ class Lives(Enum):
     CALL = "call"  # within one forward or one backward
     SAVED = "saved"  # written by forward, read by backward
     STATE = "state"  # written by one forward, read by the next one
+    PREPARED = "prepared"  # written by `prepare` on the device, read by forward on the host
     STEP_SCALAR = "step scalar"  # `next_step_scalars` gives the values before each forward; both passes read them
 
 
@@ -218,6 +219,10 @@ class Scratch:
     def nbytes(self) -> int:
         """Return the size in bytes."""
         return prod(self.shape) * self.dtype.itemsize
+
+    def used_in_forward(self, prepares: bool, host: bool) -> bool:
+        """Return whether a forward uses the buffer. prepares: the layer has two: `prepare`, and forward on the host."""
+        return self.forward and (not prepares or not host or self.lives is Lives.PREPARED)
 
     def used_for(self, gradients: Gradients) -> bool:
         """Return whether a backward that computes these gradients uses the buffer."""

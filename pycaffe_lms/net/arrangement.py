@@ -38,6 +38,8 @@ from .program.step_order import delayed, with_updates
 from .program.steps import LayerStep
 from .tuning import Tuning
 
+_LASTING = (Lives.STATE, Lives.STEP_SCALAR, Lives.PREPARED)  # scratch that outlives an iteration, or the host touches
+
 
 @dataclass
 class Kept:
@@ -208,7 +210,7 @@ class Arrangement:
                 lasting.add(v.data)
         for node in graph.everyone():
             scratches = node.layer.scratches.values()
-            lasting |= {node.scratch[s.name] for s in scratches if s.lives in (Lives.STATE, Lives.STEP_SCALAR)}
+            lasting |= {node.scratch[s.name] for s in scratches if s.lives in _LASTING}
         return frozenset(lasting)
 
     def short_lived(self) -> frozenset[int]:

@@ -64,6 +64,13 @@ HOST_CASES = [
     ),
     Case(
         "DetectionOutput",
+        "detection_output_param { num_classes: 3 share_location: false code_type: CORNER_SIZE keep_top_k: 5 "
+        "nms_param { nms_threshold: 0.4 top_k: 4 } }",
+        ((2, 72), (2, 18), (1, 2, 24)),
+        maker=maker,
+    ),
+    Case(
+        "DetectionOutput",
         "detection_output_param { num_classes: 3 nbottom: 2 no_permute: true code_type: CENTER_SIZE }",
         ((2, 3, 2, 6), (2, 3, 3, 1), (2, 8, 2, 3), (2, 12, 1, 1), (1, 2, 60)),
         maker=lambda rng, shapes: turned(inputs(shapes[0][0], 15, 3, seed=rng.uniform(0, 6)), MAPS, 3),
@@ -279,8 +286,8 @@ layer { name: "twice" type: "Power" bottom: "found" top: "twice" power_param { s
 """
 
 
-def run(tmp_path, **options):
-    (tmp_path / "net.prototxt").write_text(NET)
+def run(tmp_path, more="", **options):
+    (tmp_path / "net.prototxt").write_text(NET.replace("confidence", f"{more} confidence"))
     net = caffe.Net(tmp_path / "net.prototxt", caffe.TEST, **options)
     seen = []
     for scale in (1, 0.9, 0.1, 1.4, 1.4):
@@ -310,6 +317,49 @@ def test_rows_change_from_forward_to_forward(tmp_path):
     for order in ("latest", "earliest", "random"):
         assert run(tmp_path, device=SimDevice(64 << 20, order=order)) == plain
         assert run(tmp_path, device=SimDevice(64 << 20, order=order), lms=LMSConfig(threshold_kb=1)) == plain
+
+
+FEW = {
+    "best of an image": "keep_top_k: 7",
+    "best of a class": "keep_top_k: 7 nms_param { nms_threshold: 0.45 top_k: 5 }",
+    "eta": "keep_top_k: 7 background_label_id: -1 nms_param { nms_threshold: 0.8 eta: 0.7 }",
+}
+
+
+@pytest.mark.parametrize("more", FEW.values(), ids=FEW)
+def test_boxes_chosen_on_the_device_are_those_chosen_on_the_host(tmp_path, more):
+    """As before; here the device has few rows to tell, and alone reads locations and scores."""
+    plain = run(tmp_path, more)
+    for order in ("latest", "earliest", "random"):
+        for lms in (None, LMSConfig(threshold_kb=1)):
+            assert run(tmp_path, more, device=SimDevice(64 << 20, order=order), lms=lms) == plain
+    given = {"classes": 3, "code": "CENTER_SIZE", "least": 0.5, "keep": 7}
+    options = {
+        "best of a class": {"threshold": 0.45, "top_k": 5},
+        "eta": {"threshold": 0.8, "eta": 0.7, "background": -1},
+    }
+    (name,) = (name for name, text in FEW.items() if text == more)
+    rows = detections(*(b.astype(np.float32) for b in inputs(2, 16, 3)), **given | options.get(name, {}))
+    shown = np.frombuffer(plain[0][1], np.float32).reshape(-1, 7)
+    np.testing.assert_allclose(shown, rows, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [("", False), ("keep_top_k: 15", True), ("keep_top_k: 16", False), ("keep_top_k: 7 nms_param { top_k: 0 }", False)],
+)
+def test_only_rows_reach_the_host_where_they_are_fewer_bytes(tmp_path, text, prepared):
+    """An image has 16 boxes and 48 scores, 112 numbers; 15 rows are 105."""
+    (tmp_path / "net.prototxt").write_text(NET.replace("confidence", f"{text} confidence"))
+    net = caffe.Net(tmp_path / "net.prototxt", caffe.TEST, device=SimDevice(64 << 20))
+    steps = {step.step.name: step.step for step in net.arrangement.all_steps(fused=False)}
+    assert ("prepare:found" in steps) is prepared and steps["forward:found"].host
+    values = {v.name: v.data for v in net.run_graph.values}
+    for step, reads in (("prepare:found", prepared), ("forward:found", not prepared)):
+        if step in steps:
+            touched = {a.buffer for a in steps[step].accesses}
+            assert touched.issuperset([values["loc"], values["scores"]]) is reads
+            assert touched.isdisjoint([values["loc"], values["scores"]]) is not reads
 
 
 def test_rows_are_not_found_twice_nor_shown_for_other_values(monkeypatch):

@@ -10,10 +10,11 @@ from typing import TypeVar
 import numpy as np
 
 from ...arrays import HostArray
+from ...ops.cpu.detection import box_codes, nms
 from ...ops.cpu.threads import parallel
-from ..base import Declaration, Layer, Needs, Pass, Reads, Runs, Shapes, ShapesChanged, at_least, count
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Reads, Runs, Shapes, ShapesChanged, at_least, count
 from ..registry import register_layer
-from .boxes import decode, priors_of, suppress
+from .boxes import decode, priors_of
 from .heads import heads_of
 from .saved import SavedDetections, saved_detections
 
@@ -46,7 +47,10 @@ class DetectionOutputLayer(Layer):
     all, (1, 2, P * 4), or of each; maps are flattened as for one Concat. no_permute: they are as convolutions write
     them, R boxes at each place: scores (N, C, R, H * W), locations (N, R * 4, H, W), and boxes count by map, then kind,
     then place. Each image has its own (in the fork, every one has those of the first).
-    save_output_param: see `SavedDetections`. visualize has no effect, with a warning. Runs on the host. No gradient.
+    save_output_param: see `SavedDetections`. visualize has no effect, with a warning.
+    Runs on the host. On a GPU boxes are decoded and chosen there, and the rows alone are copied to the host, if these
+    are fewer bytes than locations and scores (keep_top_k), and there is neither RefineDet's objectness nor nbottom; the
+    same bits. No gradient.
     Raises: LayerParamError for num_classes, a threshold or eta out of range; ShapeError for bottoms that do not belong
     together; DataError for files of save_output_param.
     Source: weiliu89/caffe (SSD), sfzhang15/RefineDet and foss-for-synopsys-dwc-arc-processors/synopsys-caffe,
@@ -60,6 +64,7 @@ class DetectionOutputLayer(Layer):
         backward_reads=Reads.NONE,
     )
     saved: SavedDetections | None = None
+    prepares = False  # whether boxes are chosen on the device, see `prepare`
 
     def setup(self, bottom_shapes: Shapes) -> None:
         p = self.options = self.param.detection_output_param
@@ -89,31 +94,80 @@ class DetectionOutputLayer(Layer):
         shapes = bottom_shapes if self.heads is None else self.heads.read(bottom_shapes)
         check_predictions(self, shapes, self.locations, self.classes)
         check_refinement(self, bottom_shapes, self._refined)
+        self._images: int = shapes[0][0]
         return [(1, 1, self._rows, 7)]
 
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self.prepares = False
+        if ops.device == "cpu" or self.heads is not None or self.refines:
+            return
+        images, boxes = bottom_shapes[0][0], count(bottom_shapes[2], 2) // 4
+        sizes = self._sizes(images, boxes)
+        crossing = sum(count(shape) for shape in bottom_shapes[:2])
+        self.prepares = 0 < count(sizes["rows"]) < crossing
+        for name, shape in sizes.items() if self.prepares else ():
+            lives = Lives.PREPARED if name in ("rows", "found") else Lives.CALL
+            dtype = self.dtype if name in ("boxes", "rows") else np.int32
+            self.scratch(name, shape, dtype=dtype, lives=lives, backward=False)
+
+    def _sizes(self, images: int, boxes: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what the operations write, for so many default boxes."""
+        kept = (images, self.classes, boxes if self.top_k < 0 else min(self.top_k, boxes))
+        most, keep = count(kept, 1), self.options.keep_top_k
+        return {
+            "boxes": (images, boxes, self.locations, 4),
+            "kept": kept,
+            "numbers": (images, self.classes),
+            "rows": (images, most if keep < 0 else min(keep, most), 7),
+            "found": (images,),
+        }
+
+    def prepare_needs(self) -> Needs | None:
+        return Needs(bottoms=frozenset(range(3))) if self.prepares else None
+
+    def prepare(self, io: Pass) -> None:
+        own = io.scratch
+        io.ops.decode_boxes(io.bottom[0], io.bottom[2], own["boxes"], *self._code)
+        chosen = own["boxes"], own["kept"], own["numbers"]
+        io.ops.batched_nms(io.bottom[1], *chosen, *self._limits)
+        io.ops.detection_rows(io.bottom[1], *chosen, own["rows"], own["found"])
+
     def forward_needs(self) -> Needs:
+        if self.prepares:
+            return Needs()
         if self.heads is not None:
             return Needs(bottoms=frozenset(range(len(self.param.bottom))))
         return Needs(bottoms=frozenset((*range(3), *self._refined)))
 
     def forward(self, io: Pass) -> None:
+        if self.prepares:
+            self._show(io, _joined(io.scratch["rows"], io.scratch["found"]))
+            return
         if self.heads is not None:
             values = self.heads.joined(io.bottom)
         else:
             values = [*io.bottom[:3], *(io.bottom[i] for i in self._refined)]
-        images = len(io.bottom[0])
         known, self._known = self._known, None
         if known is not None and all(map(np.array_equal, known[0], values)):
             rows = known[1]
         else:
             rows = self._found(*values)
+        try:
+            self._show(io, rows)
+        except ShapesChanged:
+            self._known = [value.copy() for value in values], rows
+            raise
+
+    def _show(self, io: Pass, rows: HostArray) -> None:
+        """Write the rows of all images, (K, 7), to the top. Raises ShapesChanged where it has not as many."""
+        images = self._images
         if not len(rows):
             shown = np.full((images, 7), -1, self.dtype)
             shown[:, 0] = np.arange(images)
         else:
             shown = rows
         if len(shown) != io.top[0].shape[2]:
-            self._rows, self._known = len(shown), ([value.copy() for value in values], rows)
+            self._rows = len(shown)
             raise ShapesChanged
         io.top[0][...] = shown
         if self.saved is not None:
@@ -128,37 +182,42 @@ class DetectionOutputLayer(Layer):
         refinement: HostArray | None = None,
     ) -> HostArray:
         """Return the rows of all images, (K, 7)."""
-        images, p = len(locations), self.options
-        priors, variances = priors_of(defaults)
-        scale = np.ones_like(variances) if p.variance_encoded_in_target else variances
-        predicted = locations.reshape(images, len(priors), self.locations, 4).transpose(0, 2, 1, 3)
-        if refinement is not None:
-            priors = decode(p.code_type, priors, scale, refinement.reshape(images, 1, len(priors), 4))
-        boxes = decode(p.code_type, priors, scale, predicted)  # (N, locations, P, 4)
-        by_class = scores.reshape(images, boxes.shape[2], self.classes).transpose(0, 2, 1)
+        p, (priors, variances) = self.options, priors_of(defaults)
+        made = self._sizes(len(locations), len(variances))
+        boxes, rows = (np.empty(made[name], self.dtype) for name in ("boxes", "rows"))
+        kept, numbers, found = (np.empty(made[name], np.int32) for name in ("kept", "numbers", "found"))
+        if refinement is None:
+            box_codes.decode_boxes(locations, defaults, boxes, *self._code)
+        else:
+            scale = np.ones_like(variances) if p.variance_encoded_in_target else variances
+            shape = len(locations), 1, len(variances), 4
+            priors = decode(p.code_type, priors, scale, refinement.reshape(shape))
+            predicted = locations.reshape(boxes.shape).transpose(0, 2, 1, 3)
+            boxes[...] = decode(p.code_type, priors, scale, predicted).transpose(0, 2, 1, 3)
         if objectness is not None:
-            background = objectness.reshape(images, -1, 2)[..., 1] < p.objectness_score
-            nothing = (np.arange(self.classes) == 0).astype(scores.dtype)[:, None]
-            by_class = np.where(background[:, None], nothing, by_class)
-        found = for_images(lambda n: self._of_image(n, boxes[n], np.ascontiguousarray(by_class[n])), images)
-        return np.concatenate(found) if found else np.empty((0, 7), self.dtype)
+            background = objectness.reshape(*objectness.shape[:1], -1, 2)[..., 1] < p.objectness_score
+            nothing = (np.arange(self.classes) == 0).astype(scores.dtype)
+            by_box = scores.reshape(*background.shape, self.classes)
+            scores = np.where(background[..., None], nothing, by_box)
+        nms.batched_nms(scores, boxes, kept, numbers, *self._limits)
+        nms.detection_rows(scores, boxes, kept, numbers, rows, found)
+        return _joined(rows, found)
 
-    def _of_image(self, image: int, boxes: HostArray, scores: HostArray) -> HostArray:
-        """Return the rows of one image from boxes (locations, P, 4) and scores (C, P)."""
-        p, parts = self.options, [np.empty((0, 7), self.dtype)]
-        for label in range(self.classes):
-            if label == p.background_label_id:
-                continue
-            best = best_first(scores[label], np.flatnonzero(scores[label] > self.least), self.top_k)
-            own = boxes[0 if p.share_location else label][best]
-            kept = suppress(own, p.nms_param.nms_threshold, p.nms_param.eta)
-            part = np.empty((len(kept), 7), self.dtype)
-            part[:, 0], part[:, 1], part[:, 2], part[:, 3:] = image, label, scores[label][best[kept]], own[kept]
-            parts.append(part)
-        rows = np.concatenate(parts)
-        if -1 < p.keep_top_k < len(rows):
-            rows = rows[np.sort(best_first(rows[:, 2], np.arange(len(rows)), p.keep_top_k))]
-        return rows
+    @property
+    def _code(self) -> tuple[int, bool]:
+        """Return what `decode_boxes` is told of the code of locations."""
+        return self.options.code_type, not self.options.variance_encoded_in_target
+
+    @property
+    def _limits(self) -> tuple[float, float, float, int]:
+        """Return what `batched_nms` is told beside arrays."""
+        p = self.options
+        return self.least, p.nms_param.nms_threshold, p.nms_param.eta, p.background_label_id
+
+
+def _joined(rows: HostArray, found: HostArray) -> HostArray:
+    """Return the rows of all images, (K, 7), of which each has its first `found` of (M, 7)."""
+    return np.concatenate([np.empty((0, 7), rows.dtype), *(own[:n] for own, n in zip(rows, found, strict=True))])
 
 
 def for_images(work: Callable[[int], _T], images: int) -> list[_T]:

@@ -17,7 +17,7 @@ from ...layers.base import count
 from ...lms.program import Mode, Program, Step, first_modes
 from ..build.graph import Graph, Node
 from .buffer_views import with_views
-from .steps import LayerStep, backward_steps, forward_step, look_step, separable, wants, written_diffs
+from .steps import LayerStep, backward_steps, forward_step, look_step, prepare_step, separable, wants, written_diffs
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class ProgramBuilder:
     def forward(self, start: int, end: int, *, fused: bool = False) -> list[LayerStep]:
         """Return the forward of layers start..end, both included. fused: as a solver runs it, with groups and views."""
         nodes = self._units(start, end, fused)
-        steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
+        steps = (make(self.graph, node) for node in nodes for make in (look_step, prepare_step, forward_step))
         found = [s for s in steps if s is not None]
         return with_views(self.graph, found) if fused else found
 

@@ -1,7 +1,7 @@
 """Turn what layers declare into steps with accesses. Pure.
 
-`forward_step`, `backward_steps`, `remat_step` and `look_step` each make the steps of one layer or group;
-`programs.py` puts them in order.
+`look_step`, `prepare_step`, `forward_step`, `backward_steps` and `remat_step` each make the steps of one layer or
+group; `programs.py` puts them in order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..build.graph import Graph, Node
 from ..passes.order_copies import differs
 
 READ, UPDATE, OVERWRITE = Mode
+_FORWARD_MODES = {Lives.STATE: UPDATE, Lives.STEP_SCALAR: READ, Lives.PREPARED: READ}  # other scratch: OVERWRITE
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class LayerStep:
         accumulate: per parameter, whether its gradient is added rather than overwritten.
         zero: all top diffs are zero, so the step only clears the gradients.
         look: a step before the forward that shows the layer the values that its shapes depend on.
+        prepares: a step before a forward on the host that prepares it on the device.
         group: index of the group that runs in place of its layers.
         again: a forward that is rematerialized.
         joins: per bottom, the value to whose gradient the bottom's is added; None: it is written by itself.
@@ -44,6 +46,7 @@ class LayerStep:
     accumulate: tuple[bool, ...] = ()
     zero: bool = False
     look: bool = False
+    prepares: bool = False
     group: int | None = None
     again: bool = False
     joins: tuple[int | None, ...] = ()
@@ -77,6 +80,17 @@ def look_step(graph: Graph, node: Node) -> LayerStep | None:
     return LayerStep(Step(f"look:{node.name}", merge_accesses(parts), host=True), node.index, True, look=True)
 
 
+def prepare_step(graph: Graph, node: Node) -> LayerStep | None:
+    """Return the step that prepares a layer's forward on the device, None where there is none."""
+    needs = node.layer.prepare_needs()
+    if needs is None:
+        return None
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    parts += [Access(node.scratch[s.name], OVERWRITE) for s in node.layer.scratches.values() if s.forward]
+    return LayerStep(Step(f"prepare:{node.name}", merge_accesses(parts)), node.index, True, prepares=True)
+
+
 def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     """Return the forward of one layer, None where it does nothing."""
     layer = node.layer
@@ -89,13 +103,12 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     for j, t in enumerate(node.tops):
         if j not in shared and layer.rewrites(j):
             parts.append(Access(graph.values[t].data, _writes(graph, node, t, first=0)))
-    for scratch in layer.scratches.values():
-        if scratch.forward:
-            mode = {Lives.STATE: UPDATE, Lives.STEP_SCALAR: READ}.get(scratch.lives, OVERWRITE)
-            parts.append(Access(node.scratch[scratch.name], mode))
-    if layer.declares.runs_on is Runs.HOST and not parts:
-        return None
     host = layer.declares.runs_on is Runs.HOST
+    for scratch in layer.scratches.values():
+        if scratch.used_in_forward(layer.prepare_needs() is not None, host):
+            parts.append(Access(node.scratch[scratch.name], _FORWARD_MODES.get(scratch.lives, OVERWRITE)))
+    if host and not parts:
+        return None
     step = Step(f"forward:{node.name}", merge_accesses(parts), host, () if host else _reuses(graph, node, True))
     return LayerStep(step, node.index, True, group=node.group)
 

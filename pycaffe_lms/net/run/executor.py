@@ -111,7 +111,9 @@ class Executor:
         """Queue a layer's pass, on copies of arrays that the layer expects in another memory order or type."""
         layer = node.layer
         work: Callable[[Pass], None]
-        if step.forward:
+        if step.prepares:
+            work = layer.prepare
+        elif step.forward:
             work = layer.rematerialize if step.again else layer.forward
         else:
             work = partial(self._backward, layer)
@@ -163,8 +165,10 @@ class Executor:
         settled = in_place(graph, node, True) if step.without_views is not None else frozenset()  # views: need no copy
         skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.remat_needs() if step.again else layer.forward_needs()
-        assert needs is not None, "only layers that can run again are rematerialized"
-        updates = frozenset() if step.again else layer.forward_updates()
+        if step.prepares:
+            needs = layer.prepare_needs()
+        assert needs is not None, "only layers that can run again are rematerialized, or have a step that prepares"
+        updates = frozenset() if step.again or step.prepares else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
             bottom=[
@@ -178,7 +182,7 @@ class Executor:
                 self._param(node, i, "data", on_host) if i in needs.params or i in updates else None
                 for i in range(len(node.params))
             ],
-            scratch=self._scratch(node, None, on_host),
+            scratch=self._scratch(node, None, on_host, step.step.host),
         )
 
     def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
@@ -228,12 +232,15 @@ class Executor:
         param = self.graph.params[node.params[i]]
         return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
-    def _scratch(self, node: Node, makes: Gradients | None, on_host: bool) -> dict[str, AnyArray]:
+    def _scratch(
+        self, node: Node, makes: Gradients | None, on_host: bool, host_step: bool = False
+    ) -> dict[str, AnyArray]:
         """Return the scratch arrays of a pass by name. makes: the gradients a backward makes; None: a forward."""
+        prepares = makes is None and node.layer.prepare_needs() is not None
         return {
             name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
             for name, scratch in node.layer.scratches.items()
-            if (scratch.forward if makes is None else scratch.used_for(makes))
+            if (scratch.used_in_forward(prepares, host_step) if makes is None else scratch.used_for(makes))
         }
 
     def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:

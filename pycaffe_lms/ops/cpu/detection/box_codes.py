@@ -24,7 +24,7 @@ def decode_boxes(predicted: HostArray, priors: HostArray, boxes: HostArray, code
     """
     images, p, each, _ = boxes.shape
     if boxes.size:
-        rows = predicted.reshape(images * p * each, 4), priors.reshape(2, p, 4), boxes.reshape(images * p * each, 4)
+        rows = predicted.reshape(images * p * each, 4), priors[0].reshape(2, p, 4), boxes.reshape(images * p * each, 4)
         parallel(_decode, len(rows[0]), *rows, each, code, bool(scaled), boxes.dtype.type(2), grain=ELEMENTS // 16)
 
 

@@ -199,9 +199,10 @@ def batched_nms(
     """For every image and class choose among P boxes: those with a score above `least`, of these the K best, of these
     the ones that overlap no better one that is kept by more than `threshold`."""
     images, classes, most = kept.shape
-    numbers_of = float(least), float(threshold), float(eta), skipped, boxes.shape[1], classes, boxes.shape[2], most
-    grid = images * classes
-    launch(*(_NMS, "batched_nms", boxes.dtype, 0, scores, boxes, kept, numbers, *numbers_of), block=_THREADS, grid=grid)
+    limits = float(least), float(threshold), float(eta), skipped
+    sizes = boxes.shape[1], classes, boxes.shape[2], most
+    args, grid = (scores, boxes, kept, numbers, *limits, *sizes), images * classes
+    launch(_NMS, "batched_nms", boxes.dtype, 0, *args, block=_THREADS, grid=grid)
 
 
 def detection_rows(
