@@ -67,6 +67,8 @@ class CpuDevice:
 
     def trim(self) -> None: ...
 
+    def stream_clock(self) -> None: ...
+
     capacity = in_use = set_budget = take = give = let_go = reclaim = pages = spoil = place = array = zero = _absent
     copy_up = copy_down = record = timed_event = elapsed_ms = wait = wait_host = pause = settings = capture = _absent
 

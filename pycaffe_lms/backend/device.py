@@ -74,6 +74,21 @@ class Pages(Protocol):
         """Free all views and pages. No queued work may use them."""
 
 
+class StreamClock(Protocol):
+    """Add up how long the compute stream takes from `start` to `stop`, by the device's clock.
+
+    Both are queued, and may be recorded by `Device.capture`: each launch adds its own time."""
+
+    def start(self) -> None:
+        """Queue that time counts from here on."""
+
+    def stop(self) -> None:
+        """Queue that time counts up to here."""
+
+    def read(self) -> float:
+        """Return the seconds up to the last `stop` that the device has come to; wait for nothing."""
+
+
 class Device(Protocol):
     """Run layers in one place, and own its memory and its streams."""
 
@@ -179,6 +194,9 @@ class Device(Protocol):
 
     def elapsed_ms(self, start: Event, end: Event) -> float:
         """Return the milliseconds between two timed events; wait for them."""
+
+    def stream_clock(self) -> StreamClock | None:
+        """Return a new clock for the compute stream; None: this device has none that a capture could contain."""
 
     def wait(self, stream: Stream, event: Event) -> None:
         """Let later work on the stream wait for the event."""

@@ -114,8 +114,7 @@ def failing(kind: str, capture: bool, rank: Rank) -> int:
         nccl.bcast()
         nccl.join(layer_wise=True)
         solver.step(8)
-        recorded = [b.replay is not None and b.replay.ready for b in solver.net.memory.programs.bound.values()]
-        assert any(recorded) is capture
+        assert recorded(solver) is capture
         if rank.index == 1 and kind == "silent":
             time.sleep(600)
         elif rank.index == 1 and kind == "killed":
@@ -147,20 +146,61 @@ def mixed(folder: str, text: str, lms, rank: Rank) -> int:
     return 0
 
 
-def late(folder: str, lms, capture: bool, rank: Rank) -> int:
-    """Let the GPU of rank 1 do nothing for 20 ms in each iteration; write what the ranks report."""
+def recorded(solver) -> bool:
+    """Return whether the solver's iterations are recorded."""
+    return any(b.replay is not None and b.replay.ready for b in solver.net.memory.programs.bound.values())
+
+
+def late(folder: str, lms, layer_wise: bool, capture: bool, rank: Rank) -> int:
+    """Let the GPU of rank 1 do nothing for 20 ms in each iteration; write what the ranks report, and the seconds that
+    sums cost each iteration of the second half, with those that it took."""
     solver, nccl = make(solver_text(NET, base_lr=0.01, display=4), rank, lms, capture)
     nccl.bcast()
-    nccl.join(layer_wise=True)
+    nccl.join(layer_wise=layer_wise)
+    device, exposed = solver.net.device, solver.net.reduction.exposed
     if rank.index == 1:
-        solver.around_iteration = lambda: nullcontext(solver.net.device.pause(0.02))
+        solver.around_iteration = lambda: nullcontext(device.pause(0.02))
     solver.step(12)
+    single = []
+    for _ in range(8):
+        device.synchronize()
+        before, began = exposed.read(), time.perf_counter()
+        solver.step(1)
+        device.synchronize()
+        single.append((exposed.read() - before, time.perf_counter() - began))
+    assert lms is not None or recorded(solver) is capture  # with LMS the replay benchmark chooses
     solver.rank_report.total(nccl.gather)
+    Path(f"{folder}/{rank.index} single.json").write_text(json.dumps(single))
     found = {"rows": solver.rank_report.rows, "totals": solver.rank_report.totals}
     rows = {name: [asdict(row) for row in rows] for name, rows in found.items()}
     Path(f"{folder}/{rank.index}.json").write_text(json.dumps(rows))
     nccl.close()
     solver.close()
+    return 0
+
+
+def alone(rank: Rank) -> int:
+    """Compare the clock of the compute stream with pauses of known length, queued and recorded, on GPU 0."""
+    device = get_device("cuda", index=0)
+    clock = device.stream_clock()
+
+    def timed():
+        clock.start()
+        device.pause(0.01)
+        clock.stop()
+        device.pause(0.03)  # is not counted
+
+    with device.active():
+        timed()
+        device.synchronize()
+        assert clock.read() == pytest.approx(0.01, rel=0.1)
+        launch = device.capture(timed)
+        device.synchronize()
+        assert clock.read() == pytest.approx(0.01, rel=0.1)  # recorded is not run
+        for _ in range(3):
+            launch()
+        device.synchronize()
+    assert clock.read() == pytest.approx(0.04, rel=0.1)
     return 0
 
 
@@ -193,21 +233,29 @@ def same(found, expected, *, but=()) -> None:
         assert i in but or np.array_equal(a, b), f"blob {i} differs by {np.abs(a - b).max()}"
 
 
+def test_the_clock_of_the_compute_stream():
+    assert run_ranks(alone, (), unique_id(), ["GPU 0"]) == 0
+
+
 @pytest.mark.parametrize("lms", ["off", "100 KB"])
+@pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
 @pytest.mark.parametrize("capture", [False, True], ids=["queued", "recorded"])
-def test_the_report_of_ranks(tmp_path, lms, capture):
-    """All ranks have the same rows; the rank that is late waits least, where sums can be timed."""
-    assert run_ranks(late, (str(tmp_path), LMS[lms], capture), unique_id(), ["GPU 0", "GPU 1"]) == 0
+def test_the_report_of_ranks(tmp_path, lms, layer_wise, capture):
+    """All ranks have the same rows; the rank that is late waits least, in recorded iterations too."""
+    assert run_ranks(late, (str(tmp_path), LMS[lms], layer_wise, capture), unique_id(), ["GPU 0", "GPU 1"]) == 0
     found, other = (json.loads((tmp_path / f"{i}.json").read_text()) for i in range(2))
     assert found == other
     for rows in (found["rows"], found["totals"]):
         first, second = (Row(**row) for row in rows)
         assert first.iterations == second.iterations > 0
         assert (first.bytes_in is not None) is (lms != "off")
-        if capture:
-            assert first.exchange is second.exchange is None
-        else:
-            assert first.exchange > second.exchange >= 0 and second.work > first.work > 0
+        assert first.exchange > second.exchange >= 0 and second.work > first.work > 0
+    single = [json.loads((tmp_path / f"{i} single.json").read_text()) for i in range(2)]
+    for exposed, seconds in single[0]:  # the other GPU comes 20 ms later
+        assert 0.01 < exposed < seconds
+    for exposed, seconds in single[1]:
+        assert 0 <= exposed < 0.01 < seconds
+    assert sum(exposed for exposed, _ in single[1]) > 0
 
 
 def near_simulated(found, text: str) -> None:
@@ -352,3 +400,4 @@ def test_the_command_line(tmp_path):
     done = command("train", "-solver", "solver.prototxt", "-gpu", "0,1", "-lms", "100", cwd=tmp_path)
     assert done.code == 0, done.stderr
     assert done.log.count("Optimization Done.") == 1 and done.stderr.count("Iteration 2 (") == 1
+    assert "exchanging (" in done.stderr

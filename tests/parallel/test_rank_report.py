@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 
 from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.live.gauges import Gauges
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.program.reduction import WHOLE, ExposedTime, buckets
+from pycaffe_lms.net.program.reduction import WHOLE, buckets
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.solvers.events import Observer
 from pycaffe_lms.solvers.rank_report import images_per_iteration
@@ -68,74 +68,99 @@ def test_the_rank_that_is_late(place, caplog):
         assert reading.lms_in is None
 
 
-class _Clock:
-    """A device whose compute stream is behind the host: its events happen when `finish` is called."""
+class _QueuedClock:
+    """Add up the host's time where the compute stream comes to `start` and `stop`, also in what is launched again."""
 
-    compute = "compute"
+    def __init__(self, device):
+        self._device, self.calls, self._began, self._seconds = device, [], 0.0, 0.0
 
-    def __init__(self):
-        self.events = []
+    def _start(self):
+        self.calls.append("start")
+        self._began = time.perf_counter()
 
-    def timed_event(self, stream):
-        assert stream == self.compute
-        self.events.append(SimpleNamespace(done=False, ms=None))
-        return self.events[-1]
+    def _stop(self):
+        self.calls.append("stop")
+        self._seconds += time.perf_counter() - self._began
 
-    def elapsed_ms(self, start, end):
-        assert start.done and end.done
-        return end.ms - start.ms
+    def _queue(self, call):
+        assert self._device._operations_on is self._device.compute
+        self._device.queue(call)
 
-    def finish(self, *times):
-        for event, ms in zip([e for e in self.events if not e.done], times, strict=False):
-            event.done, event.ms = True, ms
+    def start(self):
+        self._queue(self._start)
 
+    def stop(self):
+        self._queue(self._stop)
 
-def test_time_in_sums_is_read_when_the_device_has_come_there():
-    clock = _Clock()
-    exposed = ExposedTime(clock)
-    for _ in range(3):
-        with exposed.within():
-            pass
-    assert exposed.read() == 0
-    clock.finish(10, 14, 20)  # the second is not over
-    assert exposed.read() == pytest.approx(0.004)
-    clock.finish(21, 30, 33)
-    assert exposed.read() == exposed.read() == pytest.approx(0.004 + 0.001 + 0.003)
+    def read(self):
+        return self._seconds
 
 
 @pytest.mark.parametrize("layer_wise", [True, False])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "step by step"])
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)], ids=["off", "on"])
-def test_sums_are_timed_on_the_compute_stream(layer_wise, lms, monkeypatch):
-    """As on a GPU with NCCL, whose sums are not recorded in CUDA graphs: once where the compute stream waits for sums
-    beside the backward, once for each sum that it makes itself; the same bits."""
+def test_sums_are_timed_on_the_compute_stream(layer_wise, recorded, lms, monkeypatch):
+    """As on a GPU with NCCL: once where the compute stream waits for sums beside the backward, once for each sum that
+    it makes itself, in recorded iterations too; the same bits as without a clock."""
+    iterations = 6
 
     def work(rank, path, timed):
         solver = rank_solver(
             solver_text(LAYERS, layer_wise_reduce=str(layer_wise).lower()), rank, 2, **sim(lms=lms)(rank)
         )
         parallel = joined(solver, path, layer_wise=layer_wise)
-        counts = []
-        if timed:
-            exposed = solver.net.reduction.exposed = ExposedTime(solver.net.device)
-            within = exposed.within
-            exposed.within = lambda: counts.append(solver.iter) or within()
-        solver.step(4)
+        solver.step(iterations)
         net = solver.net
         sums = len(buckets(net.run_graph, net.arrangement.whole_backward(accumulate=False), 4, WHOLE))
         managed = lms is not None and any(net.memory.executor.memories[p.diff].managed for p in net.run_graph.learnable)
-        found = bits(solver)
-        if timed:
-            assert exposed.read() >= 0 and not exposed._pairs
+        found, launches = bits(solver), net.device.launches
+        calls = net.reduction.exposed.calls if timed else None
         parallel.close()
-        return found, [counts.count(i) for i in range(4)], sums, managed
+        return found, calls, launches, sums, managed
 
+    monkeypatch.setattr(HostCommunicator, "can_capture", recorded)
     plain = in_threads(2, lambda rank, path: work(rank, path, False))
-    monkeypatch.setattr(HostCommunicator, "can_capture", False)
+    monkeypatch.setattr(SimDevice, "stream_clock", lambda device: _QueuedClock(device))
     timed = in_threads(2, lambda rank, path: work(rank, path, True))
     assert [t[0] for t in timed] == [p[0] for p in plain]
-    for _, counts, sums, managed in timed:
-        assert managed is (lms is not None)
+    for _, calls, launches, sums, managed in timed:
+        assert managed is (lms is not None) and launches == (iterations - 2 if recorded else 0)
+        assert calls == ["start", "stop"] * (len(calls) // 2)
         if managed:
-            assert min(counts) >= 1
+            assert len(calls) >= 2 * iterations
         else:
-            assert counts == [1 if layer_wise else sums] * 4
+            assert len(calls) == 2 * iterations * (1 if layer_wise else sums)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "step by step"])
+def test_the_rank_that_is_late_where_only_the_device_can_tell(recorded, monkeypatch):
+    """As on GPUs: what ranks report comes from the clock of the compute stream."""
+    monkeypatch.setattr(HostCommunicator, "can_capture", recorded)
+    monkeypatch.setattr(HostCommunicator, "exchange_seconds", None)
+    monkeypatch.setattr(SimDevice, "stream_clock", lambda device: _QueuedClock(device))
+
+    def work(rank, path):
+        solver = rank_solver(solver_text(LAYERS, max_iter=9, display=4), rank, 2, **sim()(rank))
+        parallel = joined(solver, path)
+        if rank == 1:
+            device = solver.net.device
+            solver.around_iteration = lambda: nullcontext(device.queue(time.sleep, LATE_S))
+        solver.solve()
+        solver.rank_report.total(parallel.gather)
+        launches = solver.net.device.launches
+        parallel.close()
+        return solver.rank_report.rows, solver.rank_report.totals, launches
+
+    for rows, totals, launches in in_threads(2, work):
+        assert launches == (7 if recorded else 0)
+        for first, second in (rows, totals):
+            assert first.seconds / first.iterations > LATE_S / 2
+            assert first.seconds / 2 < first.exchange < first.seconds
+            assert 0 <= second.exchange < first.exchange / 2
+            assert second.work > LATE_S / 2 > first.work > 0
+
+
+def test_one_process_alone_has_no_exchange_to_time(monkeypatch):
+    monkeypatch.setattr(SimDevice, "stream_clock", lambda device: _QueuedClock(device))
+    solver = rank_solver(solver_text(LAYERS), 0, 1, **sim()(0), virtual_ranks=2)
+    assert solver.net.reduction is not None and solver.net.reduction.exposed is None

@@ -22,7 +22,7 @@ from ...activity import activity
 from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, MissingDependency
 from ..cpu import host_bytes
-from ..device import ON_THE_CPU, Event, Span, Stream, align, cannot_give
+from ..device import ON_THE_CPU, Event, Span, Stream, StreamClock, align, cannot_give
 from .cublas import gemm as gemm
 from .cublas import gemm_batched as gemm_batched
 from .cublas import math as math
@@ -373,6 +373,11 @@ class CudaDevice:
         """Return the milliseconds between two timed events, once the later one has run."""
         end.synchronize()
         return float(cupy.cuda.get_elapsed_time(start, end))
+
+    def stream_clock(self) -> StreamClock:
+        from .stream_clock import CudaStreamClock  # it launches kernels through this file
+
+        return CudaStreamClock(self)
 
     def wait(self, stream: Stream, event: Event) -> None:
         stream.wait_event(event)

@@ -271,6 +271,9 @@ class SimDevice:
         """Return the milliseconds of the model clock between two events."""
         return 1e3 * (end.time - start.time)
 
+    def stream_clock(self) -> None:
+        """Return None: ranks on simulated devices exchange on the host, which takes the time."""
+
     @_locked
     def wait(self, stream: SimStream, event: SimEvent) -> None:
         self._of_this_capture(event)

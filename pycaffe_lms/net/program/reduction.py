@@ -10,14 +10,12 @@ backward goes on.
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from ...arrays import AnyArray
-from ...backend.device import Device, Event
 from ...layers.base import count
 from ...lms.program import Access, Mode, Step
 from ...lms.runtime.runtime import Runtime
@@ -102,31 +100,6 @@ def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int, *more: objec
     return zlib.crc32(repr((itemsize, described, *more)).encode())
 
 
-class ExposedTime:
-    """Add up how long a device's compute stream spends in sums over ranks, or waits for those of the side stream.
-
-    Timed events are read once they have happened, so nothing waits for them."""
-
-    def __init__(self, device: Device):
-        self._device = device
-        self._pairs: deque[tuple[Event, Event]] = deque()
-        self._seconds = 0.0
-
-    @contextmanager
-    def within(self) -> Iterator[None]:
-        """Time what is queued on the compute stream inside."""
-        start = self._device.timed_event(self._device.compute)
-        yield
-        self._pairs.append((start, self._device.timed_event(self._device.compute)))
-        self.read()
-
-    def read(self) -> float:
-        """Return the seconds of what the device has finished."""
-        while self._pairs and self._pairs[0][1].done:
-            self._seconds += 1e-3 * self._device.elapsed_ms(*self._pairs.popleft())
-        return self._seconds
-
-
 class Reduction:
     """Make the steps that replace a net's gradients by their means over the ranks.
 
@@ -137,16 +110,14 @@ class Reduction:
         layer_wise: sum every bucket as soon as it is complete, concurrently with the backward of lower layers if its
             gradients are not managed; else sum all of them after the backward.
 
-    exposed: what sums cost the compute stream; None where the device is none or simulated, or where sums are recorded
-        as parts of a CUDA graph, in which no time can be taken.
+    exposed: what sums cost the compute stream; None where its device has no such clock, or one process is alone.
     """
 
     sizes: ClassVar[BucketSizes] = WHOLE
 
     def __init__(self, runtime: Runtime, sums: Sums, layer_wise: bool):
         self._runtime, self._device, self._sums, self.layer_wise = runtime, runtime.device, sums, layer_wise
-        timed = not self._device.is_host and not self._device.simulated and not sums.can_capture
-        self.exposed = ExposedTime(self._device) if timed else None
+        self.exposed = self._device.stream_clock() if sums.size > 1 else None
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
     def woven(self, executor: Executor, steps: Sequence[LayerStep]) -> list[AnyStep]:
@@ -213,6 +184,11 @@ class Reduction:
                 self._device.wait(self._device.compute, self._device.record(self._device.side))
             self._beside = False
 
-    def timed(self) -> AbstractContextManager[None]:
-        """Return a context in which what is queued on the compute stream counts as exchange, see `exposed`."""
-        return nullcontext() if self.exposed is None else self.exposed.within()
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Within: what is queued on the compute stream counts as exchange, see `exposed`."""
+        if self.exposed is not None:
+            self.exposed.start()
+        yield
+        if self.exposed is not None:
+            self.exposed.stop()
