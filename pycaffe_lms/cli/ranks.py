@@ -156,7 +156,8 @@ def joined(solver: Solver, rank: Rank | None, args: argparse.Namespace) -> Itera
         yield _nothing
         return
     compare: Compare = _nothing
-    device, timeout, capture = solver.net.device, args.timeout, args.graph == "sums"
+    device, timeout = solver.net.device, args.timeout
+    capture = False if args.graph == "off" else None
     heart = _heart(solver, rank, args.hang_timeout)
     if isinstance(rank.place, mpi.MpiRanks):
         between_hosts = mpi.MpiCommunicator(rank.place, get_device("cpu"), timeout=timeout)

@@ -63,8 +63,8 @@ class Tuning:
         choices=("on", "off", "sums"),
         default="on",
         parse=lambda text, flag: text != "off",
-        help="on a GPU: record an iteration, with its copies, as a CUDA graph and replay it; results are the same. "
-        "Iterations of several GPUs are recorded only by sums, with their sums of gradients",
+        help="on a GPU: record an iteration, with its copies and, on several GPUs, its sums of gradients, as a CUDA "
+        "graph and replay it; results are the same. sums is an older word for on",
     )
     half: bool = option(
         False,

@@ -144,10 +144,10 @@ class MpiRanks:
         return numbers[at]
 
     def communicator(
-        self, device: Device, *, timeout: float = TIMEOUT_S, capture: bool = False
+        self, device: Device, *, timeout: float = TIMEOUT_S, capture: bool | None = None
     ) -> MpiCommunicator | NcclCommunicator:
-        """Return what joins this rank's device to the others': NCCL for GPUs. capture: let CUDA graphs of iterations
-        contain NCCL's sums. Raises LostRank, DeviceError."""
+        """Return what joins this rank's device to the others': NCCL for GPUs. capture: as of `NcclCommunicator`. Raises
+        LostRank, DeviceError, UsageError."""
         if device.name != "cuda":
             return MpiCommunicator(self, device, timeout=timeout)
         uid = self.comm.bcast(unique_id() if self.index == 0 else None)

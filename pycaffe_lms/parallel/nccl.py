@@ -33,12 +33,14 @@ class NCCL(DataParallel):
     Args:
         uid: what `new_uid()` returned, the same for all ranks.
         timeout: seconds to wait for another rank.
-        capture: let CUDA graphs of iterations contain the sums.
+        capture: let CUDA graphs of iterations contain the sums; None: unless the environment variable
+            NCCL_GRAPH_REGISTER forbids it, of which the log tells. False: iterations run step by step.
         beats: those of `launch.Rank`; they let messages name the rank that does not answer.
 
     Raises:
         MissingDependency: NCCL is not installed.
-        UsageError: the solver is not on a GPU, or uid is not one of `new_uid()`.
+        UsageError: the solver is not on a GPU, uid is not one of `new_uid()`, or NCCL_GRAPH_REGISTER forbids what
+            capture=True asks for.
         LostRank: another rank did not come.
     """
 
@@ -48,7 +50,7 @@ class NCCL(DataParallel):
         uid: bytes,
         *,
         timeout: float = TIMEOUT_S,
-        capture: bool = False,
+        capture: bool | None = None,
         beats: Beats | None = None,
     ):
         joined = NcclCommunicator(

@@ -180,16 +180,33 @@ def test_an_abort_does_not_wait_for_graphs_that_only_its_caller_can_free(monkeyp
     assert comm.ended.wait(30)
 
 
-def test_ranks_that_record_keep_nccl_from_registering_the_graphs_buffers(monkeypatch, library):
+@pytest.mark.parametrize(("capture", "value"), [(False, None), (None, "0"), (True, "0")])
+def test_ranks_that_record_keep_nccl_from_registering_the_graphs_buffers(monkeypatch, library, capture, value):
     """Where they did, a rank that runs step by step could not take part."""
+    monkeypatch.delenv("NCCL_GRAPH_REGISTER", raising=False)
+    made = communicator.NcclCommunicator.__new__(communicator.NcclCommunicator)
+    with pytest.raises(UsageError, match="rank 5 of 2"):
+        made.__init__(Gpu(), bytes(128), 2, 5, timeout=1, capture=capture)
+    assert os.environ.get("NCCL_GRAPH_REGISTER") == value and made.can_capture is (value == "0")
+
+
+def test_ranks_that_record_cannot_if_the_environment_wants_buffers_registered(monkeypatch, library):
     monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
     with pytest.raises(UsageError, match="NCCL_GRAPH_REGISTER=1"):
-        communicator.NcclCommunicator(Gpu(), bytes(128), 2, 5, timeout=1, capture=True)
-    monkeypatch.delenv("NCCL_GRAPH_REGISTER")
-    for capture, value in ((False, None), (True, "0")):
-        with pytest.raises(UsageError, match="rank 5 of 2"):
-            communicator.NcclCommunicator(Gpu(), bytes(128), 2, 5, timeout=1, capture=capture)
-        assert os.environ.get("NCCL_GRAPH_REGISTER") == value
+        communicator.NcclCommunicator(Gpu(), bytes(128), 2, 0, timeout=1, capture=True)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_may_record_run_step_by_step_there_and_rank_0_says_so(monkeypatch, library, caplog, rank):
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
+    caplog.set_level("INFO", communicator.__name__)
+    made = communicator.NcclCommunicator.__new__(communicator.NcclCommunicator)
+    with pytest.raises(UsageError, match="the uid is none"):
+        made.__init__(Gpu(), b"", 2, rank, timeout=1)
+    (said,) = caplog.records
+    assert made.can_capture is False and os.environ["NCCL_GRAPH_REGISTER"] == "1"
+    assert said.levelname == ("INFO" if rank else "WARNING")
+    assert "not recorded as CUDA graphs" in said.getMessage() and "NCCL_GRAPH_REGISTER=1" in said.getMessage()
 
 
 def test_what_nccl_refuses(library):

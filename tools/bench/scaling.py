@@ -4,12 +4,12 @@ python tools/bench/scaling.py --model resnet-50 --batch 128 --gpus 1 2 4 --modes
 
 Modes: off (no Large Model Support), a number of KB (-lms N), auto. Every mode runs with gradients summed layer by
 layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them, as
-`train -graph sums` does. --ctas limits the blocks, and so the multiprocessors, that a kernel of NCCL takes from the
-layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums beside the backward can afford. A run is a process per
-GPU; an iteration is forward, backward, sums and the SGD update on images that are made once. As in `train`, the host
-issues an iteration while the one before runs: a time is that of --iterations in a row, up to the device's end, divided
-by their number, and what counts is rank 0's median of three such, after warming up. "efficiency" is images/s per GPU
-over those of one.
+`train` does; without it they run step by step, as with `-graph off`. --ctas limits the blocks, and so the
+multiprocessors, that a kernel of NCCL takes from the layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums
+beside the backward can afford. A run is a process per GPU; an iteration is forward, backward, sums and the SGD update
+on images that are made once. As in `train`, the host issues an iteration while the one before runs: a time is that of
+--iterations in a row, up to the device's end, divided by their number, and what counts is rank 0's median of three
+such, after warming up. "efficiency" is images/s per GPU over those of one.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ python tools/bench/scenarios.py --json scenarios.json --batch --plot scenarios.s
 Variations: memory (no Large Model Support, all of the GPU), off (none, within the budget), a number (-lms N), tuned
 (-lms N -lms_exclude M: the N of the least predicted time, and what leaves the budget of the device's memory), auto. A
 row is a process per rank, which trains as `train -gpu 0,1,2,3`: every rank has images of its own, gradients are summed
-beside the backward; --capture records iterations with their sums as CUDA graphs, as `train -graph sums` does. With
---apart every rank trains by itself, all at the same time: a rank that is slower with sums is slower because of them.
-A time is that of --iterations in a row, as `train` runs them, divided by their number: the median of three of rank 0
-after warming up; with --apart that of the slowest rank. Memory and bytes copied are those of the rank with the most.
-Rows that the file has are not run again, unless --again.
+beside the backward; --capture records iterations with their sums as CUDA graphs, as `train` does; without it they run
+step by step. With --apart every rank trains by itself, all at the same time: a rank that is slower with sums is slower
+because of them. A time is that of --iterations in a row, as `train` runs them, divided by their number: the median of
+three of rank 0 after warming up; with --apart that of the slowest rank. Memory and bytes copied are those of the rank
+with the most. Rows that the file has are not run again, unless --again.
 """
 
 from __future__ import annotations

@@ -52,8 +52,23 @@ def recorded_alike() -> None:
     if os.environ.setdefault(_REGISTER, "0") != "0":
         raise UsageError(
             f"{_REGISTER}={os.environ[_REGISTER]}: then all ranks would have to replay a graph at the same time",
-            fix=f"unset {_REGISTER}, or use -graph on",
+            fix=f"unset {_REGISTER}, or leave out capture=True: then iterations run step by step",
         )
+
+
+def _may_capture(wanted: bool | None, rank: int) -> bool:
+    """Return whether sums are recorded. wanted: None where that is to be found out. Raises UsageError."""
+    if wanted is False:
+        return False
+    try:
+        recorded_alike()
+    except UsageError as error:
+        if wanted:
+            raise
+        level = logging.INFO if rank else logging.WARNING  # one rank is enough on the terminal
+        _log.log(level, "Iterations are not recorded as CUDA graphs, which is slower: %s; unset it.", error.message)
+        return False
+    return True
 
 
 class Beats(Protocol):
@@ -73,6 +88,8 @@ class NcclCommunicator:
         device: a CudaDevice.
         uid: the result of `unique_id` in one of the ranks.
         timeout: seconds to wait for other ranks.
+        capture: let CUDA graphs of iterations contain operations; None: unless NCCL_GRAPH_REGISTER forbids it, of which
+            the log tells.
         warn: seconds of a wait until it is logged; again each time the wait has doubled.
         beats: one number for every rank, 0 at first, in memory that all ranks share, or what asks the others: with it
             messages name the rank that does not answer.
@@ -80,7 +97,7 @@ class NcclCommunicator:
 
     Raises:
         MissingDependency: NCCL is not installed.
-        UsageError: another device, or an invalid uid.
+        UsageError: another device, an invalid uid, or what NCCL_GRAPH_REGISTER forbids is asked for.
         LostRank: not all ranks come in time.
         DeviceError: NCCL fails.
     """
@@ -96,14 +113,13 @@ class NcclCommunicator:
         rank: int,
         *,
         timeout: float,
-        capture: bool = False,
+        capture: bool | None = None,
         warn: float = 30.0,
         beats: Beats | None = None,
         place: Callable[[int], str] | None = None,
     ):
         self._nccl = nccl()
-        if capture:
-            recorded_alike()
+        self.can_capture = _may_capture(capture, rank)
         if device.name != "cuda":
             raise UsageError(
                 f"NCCL needs a GPU, the solver is on the {device.describe()}",
@@ -115,7 +131,6 @@ class NcclCommunicator:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
         self._warn, self._beats, self._place = warn, beats, place
-        self.can_capture = capture
         self._types = {"float32": self._nccl.NCCL_FLOAT32, "float64": self._nccl.NCCL_FLOAT64}
         self._comm = self._meet(uid)
         cupy = require()
