@@ -383,10 +383,11 @@ def test_rows_are_not_found_twice_nor_shown_for_other_values(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not cuda_available(), reason="no GPU")
-def test_a_gpus_net_has_the_same_rows(tmp_path):
-    expected = run(tmp_path)
+@pytest.mark.parametrize("more", ["", *FEW.values()], ids=["all boxes", *FEW])
+def test_a_gpus_net_has_the_same_rows(tmp_path, more):
+    expected = run(tmp_path, more)
     for lms in (None, LMSConfig(threshold_kb=1)):
-        assert run(tmp_path, device=get_device("cuda"), lms=lms) == expected
+        assert run(tmp_path, more, device=get_device("cuda"), lms=lms) == expected
 
 
 @pytest.mark.parametrize(
