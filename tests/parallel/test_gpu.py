@@ -190,17 +190,24 @@ def alone(rank: Rank) -> int:
         clock.stop()
         device.pause(0.03)  # is not counted
 
+    def counted(work) -> float:
+        """Return the least of five times: other processes on this GPU may take turns with this one."""
+        found = []
+        for _ in range(5):
+            before = clock.read()
+            work()
+            device.synchronize()
+            found.append(clock.read() - before)
+        return min(found)
+
     with device.active():
-        timed()
-        device.synchronize()
-        assert clock.read() == pytest.approx(0.01, rel=0.1)
+        assert counted(timed) == pytest.approx(0.01, rel=0.1)
+        before = clock.read()
         launch = device.capture(timed)
         device.synchronize()
-        assert clock.read() == pytest.approx(0.01, rel=0.1)  # recorded is not run
-        for _ in range(3):
-            launch()
-        device.synchronize()
-    assert clock.read() == pytest.approx(0.04, rel=0.1)
+        assert clock.read() == before  # recorded is not run
+        assert counted(launch) == pytest.approx(0.01, rel=0.1)
+        assert counted(lambda: [launch(), launch()]) == pytest.approx(0.02, rel=0.1)
     return 0
 
 
@@ -251,11 +258,9 @@ def test_the_report_of_ranks(tmp_path, lms, layer_wise, capture):
         assert (first.bytes_in is not None) is (lms != "off")
         assert first.exchange > second.exchange >= 0 and second.work > first.work > 0
     single = [json.loads((tmp_path / f"{i} single.json").read_text()) for i in range(2)]
-    for exposed, seconds in single[0]:  # the other GPU comes 20 ms later
-        assert 0.01 < exposed < seconds
-    for exposed, seconds in single[1]:
-        assert 0 <= exposed < 0.01 < seconds
-    assert sum(exposed for exposed, _ in single[1]) > 0
+    assert all(0 <= exposed < seconds for rows in single for exposed, seconds in rows)
+    first, second = (np.median([exposed for exposed, _ in rows]) for rows in single)  # others may use these GPUs, too
+    assert 0 < second < 0.01 < first  # GPU 1 comes 20 ms later
 
 
 def near_simulated(found, text: str) -> None:
