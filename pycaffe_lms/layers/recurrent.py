@@ -161,7 +161,8 @@ class RecurrentLayer(Layer):
             size = (self.n, rows, self.inputs, False)
             ops.inner_product.backward_weight(io.bottom[0], dgates, diff[0], *size, add[0])
         if down[0] is not None:
-            ops.inner_product.backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
+            size = (self.n, rows, self.inputs, False)
+            ops.inner_product.backward_data(dgates, io.param[0], down[0], *size, False)
         if not self.static:
             if diff[self.bias] is not None:
                 ops.inner_product.backward_bias(dgates, diff[self.bias], self.n, rows, add[self.bias])
@@ -176,7 +177,7 @@ class RecurrentLayer(Layer):
         if diff[2] is not None:
             ops.inner_product.backward_weight(io.bottom[2], over_steps, diff[2], *size, add[2])
         if down[2] is not None:
-            ops.inner_product.backward_data(over_steps, io.param[2], down[2], *size)
+            ops.inner_product.backward_data(over_steps, io.param[2], down[2], *size, False)
 
     def _no_gradient(self, io: Pass, params: Iterable[int]) -> None:
         """Set the gradients of these parameters and of all bottoms to zero."""
@@ -244,7 +245,7 @@ class RNNLayer(RecurrentLayer):
         if diff[out + 1] is not None:
             ops.inner_product.backward_bias(dout, diff[out + 1], self.n, self.dim, io.accumulate[out + 1])
         if any(d is not None for d in (*io.bottom_diff, *diff[:out])):
-            ops.inner_product.backward_data(dout, io.param[out], dh, *size)
+            ops.inner_product.backward_data(dout, io.param[out], dh, *size, False)
             ops.rnn.backward(h, io.bottom[1], io.param[self.hidden], dh, io.scratch["back"])
             self._from_gates(io)
         self._no_gradient_of_states(io)

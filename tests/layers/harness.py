@@ -171,8 +171,10 @@ class LayerBench:
         self.params = [d.get(p) for p in self._param]
         return [d.get(t) for t in self._top]
 
-    def backward(self, top_diffs, *, accumulate=None, param_diffs=None):
-        """Return (bottom diffs, parameter diffs); None where not propagated. A top diff may be None (all zeros)."""
+    def backward(self, top_diffs, *, accumulate=None, param_diffs=None, add_to=None):
+        """Return (bottom diffs, parameter diffs); None where not propagated. A top diff may be None (all zeros).
+
+        add_to: {bottom: what its gradient is added to}."""
         d = self.device
         needs = self.layer.backward_needs(list(self.propagate_down), list(self.param_propagate))
         shared = self.layer.shares()
@@ -185,6 +187,9 @@ class LayerBench:
             bottom_diff = [tops[i] if b is not None else None for i, b in enumerate(bottom_diff)]
         for t, b in shared.items():
             bottom_diff[b] = tops[t].reshape(self.bottom_shapes[b])
+        for b, start in (add_to or {}).items():
+            assert b in self.layer.accumulates_into
+            bottom_diff[b] = d.put(np.array(start, self.dtype))
         accumulate = accumulate or [False] * len(self.params)
         param_diff = []
         for i, want in enumerate(self.param_propagate):
@@ -200,6 +205,7 @@ class LayerBench:
             bottom_diff=bottom_diff,
             param_diff=param_diff,
             accumulate=accumulate,
+            bottom_adds=[i in (add_to or {}) for i in range(len(bottom_diff))],
         )
         if not (self.layer.declares.runs_on.value == "nowhere" and shared):
             self.layer.backward(io)

@@ -63,6 +63,31 @@ def test_gradients_accumulate_on_request(transpose):
         np.testing.assert_allclose(added[i], start[i] + fresh[i])
 
 
+def _loops(dy, w):
+    """The bottom's gradient, dy (m, n) times w (n, k), one product after another."""
+    dx = np.zeros((len(dy), w.shape[1]))
+    for i, j in np.ndindex(dx.shape):
+        for o in range(len(w)):
+            dx[i, j] += dy[i, o] * w[o, j]
+    return dx
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_bottom_s_gradient_is_written_or_added(case, dtype, tolerance):
+    bench, rng = case.bench(dtype), np.random.default_rng(8)
+    assert bench.layer.accumulates_into == {0}
+    bench.forward(case.make_bottoms(rng))
+    dy, start = (rng.normal(size=shape).astype(dtype) for shape in (bench.top_shapes[0], case.shapes[0]))
+    w = bench.params[0].astype(np.float64)
+    expected = _loops(dy.reshape(-1, bench.layer.n).astype(np.float64), w.T if bench.layer.transpose else w)
+    expected = expected.reshape(start.shape)
+    written, added = (bench.backward([dy], add_to=add_to)[0][0] for add_to in ({}, {0: start}))
+    room = tolerance * max(1, np.abs(expected).max(initial=0))
+    np.testing.assert_allclose(written, expected, rtol=0, atol=8 * room)
+    np.testing.assert_allclose(added, start.astype(np.float64) + expected, rtol=0, atol=8 * room)
+
+
 def test_zero_batch_clears_gradients():
     bench = CASES[-1].bench()
     bench.forward([np.zeros((0, 4))])

@@ -14,6 +14,14 @@ from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train, unit
 
+
+def product(name, bottom, outputs, extra=""):
+    return (
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" inner_product_param {{ '
+        f'num_output: {outputs} weight_filler {{ type: "gaussian" std: 0.1 }} {extra} }} }}\n'
+    )
+
+
 LOSS = 'layer { name: "half" type: "Reduction" bottom: "a" top: "half" loss_weight: 0.1 }\n'
 # net: (its text, whose backward adds to the gradient of which other reader's, how many gradients each Split sums)
 NETS = {
@@ -77,6 +85,42 @@ NETS = {
         {},
         [2],
     ),
+    "three products": (  # as of queries, keys and values
+        _DATA
+        + product("a", "data", 9)
+        + 'layer { name: "relu_a" type: "ReLU" bottom: "a" top: "a" }\n'
+        + product("q", "a", 8)
+        + product("k", "a", 8, "bias_term: false")
+        + product("v", "a", 8, "transpose: true")
+        + _eltwise("s", "q", "k")
+        + _eltwise("t", "s", "v")
+        + head("t"),
+        {"backward:q": "a_relu_a_0_split_2", "backward:k": "a_relu_a_0_split_2"},
+        [1],
+    ),
+    "a product and a convolution": (
+        _DATA
+        + unit("a", "data", 6)
+        + conv("b", "a", 6)
+        + product("c", "a", 5)
+        + product("d", "b", 5)
+        + _eltwise("s", "c", "d")
+        + head("s"),
+        {},  # backward meets c before b
+        [2],
+    ),
+    "in place behind a user's Split": (  # the gradient of s0 stands where that of the ReLU's top stood
+        _DATA
+        + product("p", "data", 9)
+        + 'layer { name: "a_relu_a_0_split" type: "Split" bottom: "p" top: "s0" top: "s1" }\n'
+        + 'layer { name: "relu" type: "ReLU" bottom: "s0" top: "s0" }\n'
+        + product("b", "s1", 6)
+        + product("c", "s0", 6)
+        + _eltwise("s", "b", "c")
+        + head("s"),
+        {},
+        [2],
+    ),
 }
 
 
@@ -107,8 +151,14 @@ def test_who_adds_to_whose_gradient(net):
 
 
 @pytest.mark.parametrize("tuning", [{"channels_last": False}, {"fuse": False}], ids=str)
-def test_nobody_does_in_another_order_or_unfused(tuning):
+def test_no_convolution_does_in_another_order_or_unfused(tuning):
     assert not any(v is not None for s in backward(make("residual", **tuning)) for v in s.joins)
+
+
+def test_products_do_in_every_order_if_fused():
+    for tuning, joined in (({"channels_last": False}, 2), ({"fuse": False}, 0)):
+        found = backward(make("three products", **tuning))
+        assert sum(v is not None for s in found for v in s.joins) == joined
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -125,6 +175,50 @@ def test_gradients_are_those_of_the_sum(net):
         found.append([p.read_diff().copy() for blobs in solver.net.params.values() for p in blobs])
     for plain, joined in zip(*found, strict=True):
         np.testing.assert_allclose(joined, plain, rtol=1e-9, atol=1e-12)
+
+
+# x, then h, whose products by rows of its last axis are q, k and v; the loss is a tenth of the sum of q k + v
+POSITIONS = (
+    'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 4 dim: 40 dim: 5 } '
+    'data_filler { type: "gaussian" } } }\n'
+    + "".join(product(name, bottom, 6, "axis: 2") for name, bottom in (("h", "x"), ("q", "h"), ("k", "h"), ("v", "h")))
+    + 'layer { name: "qk" type: "Eltwise" bottom: "q" bottom: "k" top: "qk" eltwise_param { operation: PROD } }\n'
+    + 'layer { name: "sum" type: "Eltwise" bottom: "qk" bottom: "v" top: "sum" }\n'
+    + LOSS.replace('"a"', '"sum"')
+)
+
+
+@pytest.mark.parametrize("half, tolerance", [(False, 1e-5), (True, 3e-2)], ids=["float32", "bfloat16"])
+def test_the_gradient_of_three_products_of_one_value(half, tolerance, monkeypatch):
+    """Beside sums in float64 of the same parameters; and to the bit under LMS."""
+    monkeypatch.setitem(NETS, "positions", (POSITIONS, {}, []))
+
+    def run(lms=None, **device):
+        solver = make("positions", SimDevice(64 << 20, **device), lms, lr=1, half=half)
+        params = {name: [p.data.astype(np.float64) for p in blobs] for name, blobs in solver.net.params.items()}
+        solver.step(1)
+        after = {name: [p.data.astype(np.float64) for p in blobs] for name, blobs in solver.net.params.items()}
+        return solver, params, after
+
+    solver, params, after = run()
+    assert {s.step.name for s in backward(solver) if any(v is not None for v in s.joins)} == {
+        "backward:q",
+        "backward:k",
+    }
+    assert all(v.half == half for v in solver.net.run_graph.values if v.name.startswith("h_h_0_split"))
+    x = solver.net.blobs["x"].data.reshape(-1, 5).astype(np.float64)
+    (w, b), q, k, v = params["h"], params["q"], params["k"], params["v"]
+    h = x @ w.T + b
+    dq, dk, dv = 0.1 * (h @ k[0].T + k[1]), 0.1 * (h @ q[0].T + q[1]), np.full((len(x), 6), 0.1)
+    dh = dq @ q[0] + dk @ k[0] + dv @ v[0]
+    found = [old - new for old, new in zip(params["h"], after["h"], strict=True)]  # lr 1, no momentum yet
+    for got, expected in zip(found, (dh.T @ x, dh.sum(axis=0)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    for seed in range(3):
+        *_, again = run(LMSConfig(threshold_kb=1), order="random", seed=seed)
+        for name, arrays in after.items():
+            for one, other in zip(arrays, again[name], strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("net", NETS)

@@ -260,7 +260,8 @@ def _transformer_cases():
     for transpose in (False, True):
         w = h(16, 24) if transpose else h(24, 16)
         yield "inner_product_forward", h(40, 16), w, None, h(40, 24), *size, transpose
-        yield "inner_product_backward_data", h(40, 24), w, h(40, 16), *size, transpose
+        for accumulate in (False, True):
+            yield "inner_product_backward_data", h(40, 24), w, h(40, 16), *size, transpose, accumulate
         dw = f(16, 24) if transpose else f(24, 16)
         yield "inner_product_backward_weight", h(40, 16), h(40, 24), dw, *size, transpose, transpose
     yield "inner_product_backward_bias", h(40, 24), f(24), 40, 24, True

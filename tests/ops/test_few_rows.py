@@ -28,10 +28,16 @@ def test_the_three_products(m, n, k, dtype):
     assert few_rows.worthwhile(m, n, k)
     wide = [a.astype(np.float64) for a in (x, dy, w)]
     y, dx, dw = np.full((m, n), np.nan, dtype), np.full((m, k), np.nan, dtype), np.full((n, k), np.nan, dtype)
-    few_rows.times_transposed(x, w, y)
-    _close(y, np.einsum("mk,nk->mn", wide[0], wide[2]), k)
-    few_rows.times(dy, w, dx)
-    _close(dx, np.einsum("mn,nk->mk", wide[1], wide[2]), n)
+    outputs, back = np.einsum("mk,nk->mn", wide[0], wide[2]), np.einsum("mn,nk->mk", wide[1], wide[2])
+    few_rows.times_transposed(x, w, y, False)
+    _close(y, outputs, k)
+    few_rows.times(dy, w, dx, False)
+    _close(dx, back, n)
+    y[:], dx[:] = dy, x
+    few_rows.times_transposed(x, w, y, True)
+    _close(y, outputs + wide[1], k + 1)
+    few_rows.times(dy, w, dx, True)
+    _close(dx, back + wide[0], n + 1)
     few_rows.outer(dy, x, dw, False)
     total = np.einsum("mn,mk->nk", wide[1], wide[0])
     _close(dw, total, m)
@@ -42,17 +48,19 @@ def test_the_three_products(m, n, k, dtype):
 
 @pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_the_layer_s_operations_take_both_orders_of_the_weights(transpose, accumulate):
-    m, n, k = 6, 190, 301
+@pytest.mark.parametrize("m", [6, 300])  # by these kernels, and by BLAS in pieces
+def test_the_layer_s_operations_take_both_orders_of_the_weights(m, transpose, accumulate):
+    n, k = 190, 301
+    assert few_rows.worthwhile(m, n, k) == (m == 6)
     x, dy, w = _arrays(m, n, k, np.float64)
     stored = w.T.copy() if transpose else w
-    y, dx, dw = np.empty((m, n)), np.empty((m, k)), np.ones_like(stored)
+    y, dx, dw = np.empty((m, n)), np.ones((m, k)), np.ones_like(stored)
     bias = np.arange(n, dtype=np.float64)
     inner_product.inner_product_forward(x, stored, bias, y, m, n, k, transpose)
-    inner_product.inner_product_backward_data(dy, stored, dx, m, n, k, transpose)
+    inner_product.inner_product_backward_data(dy, stored, dx, m, n, k, transpose, accumulate)
     inner_product.inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate)
     _close(y, x @ w.T + bias, k)
-    _close(dx, dy @ w, n)
+    _close(dx, dy @ w + accumulate, n)
     _close(dw.T if transpose else dw, dy.T @ x + accumulate, m)
 
 
@@ -61,8 +69,8 @@ def test_cuts_between_threads_change_no_bit(monkeypatch):
 
     def products():
         y, dx, dw = np.empty_like(dy), np.empty_like(x), np.empty_like(w)
-        few_rows.times_transposed(x, w, y)
-        few_rows.times(dy, w, dx)
+        few_rows.times_transposed(x, w, y, False)
+        few_rows.times(dy, w, dx, False)
         few_rows.outer(dy, x, dw, False)
         return [a.tobytes() for a in (y, dx, dw)]
 
@@ -86,5 +94,5 @@ def test_infinite_weights_of_one_row_stay_there():
     w[64] = np.inf
     x[:] = 1
     y = np.empty_like(dy)
-    few_rows.times_transposed(x, w, y)
+    few_rows.times_transposed(x, w, y, False)
     assert np.isinf(y[:, 64]).all() and np.isfinite(y[:, :64]).all()

@@ -27,6 +27,7 @@ class InnerProductLayer(Layer):
     """
 
     declares = Declaration(split_backward=True, prefers_half=True)
+    _accumulates_into = frozenset({0})
 
     def setup(self, bottom_shapes: Shapes) -> None:
         ip = self.param.inner_product_param
@@ -97,7 +98,8 @@ class InnerProductLayer(Layer):
             db, sums = io.param_diff[1], io.scratch["sums"]
             io.ops.inner_product.backward_bias(dy, db, self.m, self.n, io.accumulate[1], sums)
         if io.bottom_diff[0] is not None:
-            io.ops.inner_product.backward_data(dy, self._weights(io), io.bottom_diff[0], *size)
+            adds = bool(io.bottom_adds) and io.bottom_adds[0]
+            io.ops.inner_product.backward_data(dy, self._weights(io), io.bottom_diff[0], *size, adds)
 
     def _weights(self, io: Pass) -> AnyArray:
         """Return the weights in the bottom's type."""

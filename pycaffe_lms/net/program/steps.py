@@ -270,9 +270,16 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: bo
         other = graph.values[t]
         alike = (other.channels_last, other.half) == (own.channels_last, own.half)
         alike = alike and other.whole is None and other.takes_gradient and not other.loss_weight
-        if alike and other.diff != own.diff and other.diff in present:
+        if alike and other.diff != own.diff and other.diff in present and not _rewritten(graph, t):
             return t
     return None
+
+
+def _rewritten(graph: Graph, t: int) -> bool:
+    """Return whether a backward makes the gradient of value t in the memory of another gradient, which may be there
+    still: whether a layer that reads t works in place. Splits that the net inserts have no such readers."""
+    here = (v for v in graph.values if v.diff == graph.values[t].diff and v.id != t)
+    return any(v.top not in graph.nodes[v.producer].layer.shares() for v in here)
 
 
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:

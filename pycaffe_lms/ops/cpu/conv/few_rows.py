@@ -29,18 +29,21 @@ def worthwhile(rows: int, n: int, k: int) -> bool:
     return 1 < rows <= MOST and n * k >= ELEMENTS
 
 
-def times_transposed(x: HostArray, w: HostArray, y: HostArray) -> None:
-    """Compute y (m, n) = x (m, k) w'."""
+def times_transposed(x: HostArray, w: HostArray, y: HostArray, accumulate: bool) -> None:
+    """Compute y (m, n) = x (m, k) w', or add it to y if `accumulate`."""
     (m, _), n = x.shape, len(w)
     blocks = -(-n // _DOTS)
     total = np.zeros((_DOTS * blocks, -(-m // _IMAGES) * _IMAGES), x.dtype)
     parallel(_dots, blocks, x, w, total, grain=ELEMENTS // max(1, _DOTS * w.shape[1]) + 1)
-    y[...] = total[:n, :m].T
+    if accumulate:
+        y += total[:n, :m].T
+    else:
+        y[...] = total[:n, :m].T
 
 
-def times(a: HostArray, w: HostArray, out: HostArray) -> None:
-    """Compute out (m, k) = a (m, n) w."""
-    parallel(_row_sums, -(-out.shape[1] // _COLUMNS), a, w, out)
+def times(a: HostArray, w: HostArray, out: HostArray, accumulate: bool) -> None:
+    """Compute out (m, k) = a (m, n) w, or add it to out if `accumulate`."""
+    parallel(_row_sums, -(-out.shape[1] // _COLUMNS), a, w, out, accumulate)
 
 
 def outer(a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
@@ -103,15 +106,16 @@ def _dots(first: int, last: int, x: HostArray, w: HostArray, total: HostArray) -
 
 
 @products
-def _row_sums(first: int, last: int, a: HostArray, w: HostArray, out: HostArray) -> None:
-    """Compute out = a w for blocks of columns."""
+def _row_sums(first: int, last: int, a: HostArray, w: HostArray, out: HostArray, accumulate: bool) -> None:
+    """Compute out = a w, or add it, for blocks of columns."""
     m, n = a.shape
     even, whole = n // _ROWS * _ROWS, m // _IMAGES * _IMAGES
     for block in range(first, last):
         begin = block * _COLUMNS
         end = min(out.shape[1], begin + _COLUMNS)
-        for i in range(m):
-            out[i][begin:end] = 0
+        if not accumulate:
+            for i in range(m):
+                out[i][begin:end] = 0
         for r in range(0, even, _ROWS):
             w0, w1, w2, w3 = w[r][begin:end], w[r + 1][begin:end], w[r + 2][begin:end], w[r + 3][begin:end]
             w4, w5, w6, w7 = w[r + 4][begin:end], w[r + 5][begin:end], w[r + 6][begin:end], w[r + 7][begin:end]

@@ -31,16 +31,16 @@ def inner_product_forward(
 ) -> None:
     """Compute y = x w' + b; no bias where b is None."""
     y = y.reshape(m, n)
-    _times(x.reshape(m, k), w, y, not transpose)
+    _times(x.reshape(m, k), w, y, not transpose, False)
     if b is not None:
         y += b.reshape(n)
 
 
 def inner_product_backward_data(
-    dy: HostArray, w: HostArray, dx: HostArray, m: int, n: int, k: int, transpose: bool
+    dy: HostArray, w: HostArray, dx: HostArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """Compute dx = dy w."""
-    _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose)
+    """Write to dx, or add if `accumulate`, dy w. Sums of bfloat16 arrays, old values included, are rounded once."""
+    _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose, accumulate)
 
 
 def inner_product_backward_weight(
@@ -56,7 +56,7 @@ def inner_product_backward_weight(
     elif accumulate:
         dw += np.matmul(a.T, b)
     else:
-        _multiply(a.T, b, dw)
+        _multiply(a.T, b, dw, False)
 
 
 def inner_product_backward_bias(
@@ -70,30 +70,34 @@ def inner_product_backward_bias(
     write_gradient(db, dy.reshape(m, n).sum(axis=0, dtype=np.float64), accumulate)
 
 
-def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool) -> None:
-    """Compute out (m, columns) = a (m, rows) w, or a times the transpose of w as it lies in memory."""
+def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool, accumulate: bool) -> None:
+    """Write to out (m, columns), or add if `accumulate`, a (m, rows) w, or a times the transpose of w as it lies in
+    memory."""
     shape = (out.shape[1], a.shape[1]) if transposed else (a.shape[1], out.shape[1])
     w = w.reshape(shape)
     if few_rows.worthwhile(len(a), *shape):
-        (few_rows.times_transposed if transposed else few_rows.times)(a, w, out)
+        (few_rows.times_transposed if transposed else few_rows.times)(a, w, out, accumulate)
     else:
-        _multiply(a, w.T if transposed else w, out)
+        _multiply(a, w.T if transposed else w, out, accumulate)
 
 
-def _multiply(a: HostArray, b: HostArray | None, out: HostArray) -> None:
-    """Compute out = a b in threads, in pieces of the longer side of out."""
-    spread(_products, _pieces(out), a, b, out)
+def _multiply(a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
+    """Write a b to out, or add it if `accumulate`, in threads, in pieces of the longer side of out."""
+    spread(_products, _pieces(out), a, b, out, accumulate)
 
 
 def _pieces(out: HostArray) -> int:
     return pieces_of(max(out.shape), _PIECE)
 
 
-def _products(first: int, last: int, a: HostArray, b: HostArray | None, out: HostArray) -> None:
+def _products(first: int, last: int, a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
     for i in range(first, last):
         rows, columns = slice(None), slice(None)
         if out.shape[0] > out.shape[1]:
             rows = piece(out.shape[0], _pieces(out), i)
         else:
             columns = piece(out.shape[1], _pieces(out), i)
-        np.matmul(a[rows], b[:, columns], out=out[rows, columns])
+        if accumulate:
+            out[rows, columns] += np.matmul(a[rows], b[:, columns])
+        else:
+            np.matmul(a[rows], b[:, columns], out=out[rows, columns])

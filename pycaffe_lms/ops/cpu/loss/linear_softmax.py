@@ -77,7 +77,8 @@ def linear_softmax_loss_backward(
         size = end - first, shape.classes, shape.width, shape.transpose
         rows = slice(first, end)
         if dx is not None:
-            inner_product.inner_product_backward_data(s, inputs.weight, dx.reshape(-1, shape.width)[rows], *size)
+            out = dx.reshape(-1, shape.width)[rows]
+            inner_product.inner_product_backward_data(s, inputs.weight, out, *size, False)
         if dw is not None:
             chunk = inputs.x.reshape(-1, shape.width)[rows]
             inner_product.inner_product_backward_weight(chunk, s, dw, *size, add_w or first > 0)

@@ -35,10 +35,10 @@ def inner_product_forward(
 
 
 def inner_product_backward_data(
-    dy: AnyArray, w: AnyArray, dx: AnyArray, m: int, n: int, k: int, transpose: bool
+    dy: AnyArray, w: AnyArray, dx: AnyArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """Compute dx = dy w."""
-    cuda.gemm(False, transpose, m, k, n, 1.0, dy, w, 0.0, dx)
+    """Write to dx, or add if `accumulate`, dy w. Sums of bfloat16 arrays, old values included, are rounded once."""
+    cuda.gemm(False, transpose, m, k, n, 1.0, dy, w, 1.0 if accumulate else 0.0, dx)
 
 
 def inner_product_backward_weight(

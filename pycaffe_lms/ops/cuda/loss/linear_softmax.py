@@ -108,7 +108,7 @@ def linear_softmax_loss_backward(
         size = end - first, shape.classes, shape.width, shape.transpose
         if dx is not None:
             out = dx.reshape(-1)[first * shape.width :]
-            inner_product.inner_product_backward_data(slopes, inputs.weight, out, *size)
+            inner_product.inner_product_backward_data(slopes, inputs.weight, out, *size, False)
         if dw is not None:
             chunk = inputs.x.reshape(-1)[first * shape.width :]
             inner_product.inner_product_backward_weight(chunk, slopes, dw, *size, add_w or first > 0)
