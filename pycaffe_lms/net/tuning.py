@@ -43,7 +43,7 @@ class Tuning:
         True,
         flag="fuse",
         help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once, and "
-        "let 1x1 convolutions and InnerProducts add their gradient to the one that another layer made for a blob",
+        "let 1x1 convolutions, InnerProducts and norms of rows add their gradient to another layer's for the same blob",
     )
     pack: bool = switch(
         False,

@@ -80,6 +80,17 @@ class AffineGradients(NamedTuple):
     add_bias: bool = False
 
 
+class RowNormGradients(NamedTuple):
+    """Where the gradients of normalised rows x (None: not wanted), of scale and of bias go.
+
+    add_x: add that of x to what is there.
+    """
+
+    x: AnyArray | None
+    affine: AffineGradients
+    add_x: bool = False
+
+
 class FusedNormGradients(NamedTuple):
     """Where the gradients of a fused normalisation's x, r, scale and bias go; None: not wanted."""
 

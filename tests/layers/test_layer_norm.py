@@ -62,6 +62,8 @@ def test_float32_gradients_are_the_formula(case):
     rows, dim, eps = bench.layer.norm
     dy = np.random.default_rng(4).normal(size=y.shape)
     (dx,), found = bench.backward([dy])
+    start = np.random.default_rng(5).normal(size=x.shape)
+    (added,), _ = bench.backward([dy], add_to={0: start})
     x, g = (a.astype(np.float32).astype(np.float64).reshape(rows, dim) for a in (x, dy))
     v = x - x.mean(axis=1, keepdims=True) if case.type == "LayerNorm" else x
     std = np.sqrt((v**2).mean(axis=1, keepdims=True) + eps)
@@ -72,6 +74,9 @@ def test_float32_gradients_are_the_formula(case):
     if case.type == "LayerNorm":
         expected -= slope.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(dx.reshape(rows, dim), expected / std, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(
+        added.reshape(rows, dim), start.reshape(rows, dim) + expected / std, rtol=1e-4, atol=2e-5
+    )
     for gradient, want in zip(found, sums, strict=False):
         np.testing.assert_allclose(gradient.reshape(dim), want, rtol=1e-4, atol=1e-4)
 

@@ -98,6 +98,20 @@ NETS = {
         {"backward:q": "a_relu_a_0_split_2", "backward:k": "a_relu_a_0_split_2"},
         [1],
     ),
+    "norms of a sum": (  # as in a transformer's blocks: backward meets the sum first, then the norm
+        _DATA
+        + product("a", "data", 9)
+        + 'layer { name: "relu_a" type: "ReLU" bottom: "a" top: "a" }\n'
+        + 'layer { name: "n" type: "RMSNorm" bottom: "a" top: "n" }\n'
+        + product("p", "n", 9)
+        + 'layer { name: "s" type: "Eltwise" bottom: "a" bottom: "p" top: "s" }\n'
+        + 'layer { name: "m" type: "LayerNorm" bottom: "s" top: "m" }\n'
+        + product("q", "m", 9)
+        + _eltwise("t", "s", "q")
+        + head("t"),
+        {"backward:m": "s_s_0_split_1", "backward:n": "a_relu_a_0_split_1"},
+        [1],
+    ),
     "a product and a convolution": (
         _DATA
         + unit("a", "data", 6)

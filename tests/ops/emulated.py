@@ -24,6 +24,7 @@ using std::sqrt;
 #define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __align__(n) alignas(n)
 struct Dim { int x; };
 static Dim blockIdx, threadIdx, blockDim, gridDim;
 static float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }

@@ -35,6 +35,7 @@ from pycaffe_lms.ops.records import (
     Rotation,
     RowMoments,
     RowNorm,
+    RowNormGradients,
     RunningSums,
 )
 from pycaffe_lms.ops.sum_parts import fused_norm_work, reduction_parts
@@ -231,9 +232,11 @@ def _transformer_cases():
     for rows, dim in ((50, 64), (3, 1504), (40, 33)):
         norm, work = RowNorm(rows, dim, 1e-5), np.zeros(8000, np.float32)
         for mean in (f(rows), None):
-            moments, sums = RowMoments(mean, positive(rows)), AffineGradients(f(dim), f(dim), False, True)
+            moments = RowMoments(mean, positive(rows))
             yield "layer_norm_forward", h(rows, dim), Affine(f(dim), f(dim)), h(rows, dim), moments, norm
-            yield "layer_norm_backward", h(rows, dim), f(dim), h(rows, dim), h(rows, dim), sums, moments, work, norm
+            for add in (False, True):
+                gradients = RowNormGradients(h(rows, dim), AffineGradients(f(dim), f(dim), False, True), add)
+                yield "layer_norm_backward", h(rows, dim), f(dim), h(rows, dim), gradients, moments, work, norm
     for tanh in (False, True):
         yield "gelu_forward", h(30, 65), h(30, 65), tanh
         yield "gelu_backward", h(30, 65), h(30, 65), h(30, 65), tanh
@@ -278,6 +281,13 @@ def _transformer_cases():
 CASES = [*_cases(), *_sync_cases(), *_transformer_cases()]
 
 
+def _arrays(argument):
+    """The arrays of an argument."""
+    if isinstance(argument, (list, tuple)):
+        return [array for inside in argument for array in _arrays(inside)]
+    return [argument] if hasattr(argument, "shape") else []
+
+
 def _placed(argument, put):
     """An argument with its arrays on a device."""
     if isinstance(argument, np.ndarray):
@@ -298,10 +308,7 @@ def test_a_gpu_rounds_as_the_cpu(case):
     for ops, put, get in ((load_ops("cpu"), np.array, np.array), (load_ops("cuda"), cupy.array, cupy.asnumpy)):
         placed = [_placed(arg, put) for arg in args]
         ops.functions()[name](*placed)
-        arrays = [
-            a for arg in placed for a in (arg if isinstance(arg, (list, tuple)) else [arg]) if hasattr(a, "shape")
-        ]
-        found.append([get(a) for a in arrays])
+        found.append([get(a) for a in _arrays(placed)])
     for ours, theirs in zip(*found, strict=True):
         if ours.dtype == BFLOAT16:
             ours, theirs = widened_copy(ours), widened_copy(theirs)

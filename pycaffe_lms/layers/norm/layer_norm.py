@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ops.records import Affine, AffineGradients, RowMoments, RowNorm
+from ...ops.records import Affine, AffineGradients, RowMoments, RowNorm, RowNormGradients
 from ...ops.sum_parts import reduction_parts
 from ..base import Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count
 from ..registry import register_layer
@@ -13,6 +13,7 @@ from ..registry import register_layer
 class _NormOfRows(Layer):
     """A layer that sees its bottom as rows, the values from `axis` on, and normalises each row."""
 
+    _accumulates_into = frozenset({0})
     field: str  # layer_norm_param or rms_norm_param
     centres = False  # whether it subtracts the mean
 
@@ -77,9 +78,10 @@ class _NormOfRows(Layer):
         known = range(len(self.params))
         ds, db = (io.param_diff[i] if i in known else None for i in range(2))
         add_scale, add_bias = (bool(io.accumulate[i]) if i in known else False for i in range(2))
-        gradients = AffineGradients(ds, db, add_scale, add_bias)
+        adds = bool(io.bottom_adds) and io.bottom_adds[0]
+        gradients = RowNormGradients(io.bottom_diff[0], AffineGradients(ds, db, add_scale, add_bias), adds)
         scale = io.param[0] if self.params else None
-        arrays = io.bottom[0], scale, io.top_diff[0], io.bottom_diff[0], gradients
+        arrays = io.bottom[0], scale, io.top_diff[0], gradients
         io.ops.layer_norm.backward(*arrays, self._moments(io), io.scratch.get("work"), self.norm)
 
 

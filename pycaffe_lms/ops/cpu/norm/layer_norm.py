@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ...records import Affine, AffineGradients, RowMoments, RowNorm
+from ...records import Affine, RowMoments, RowNorm, RowNormGradients
 from ..channels import row_slices, write_gradient
 
 __all__ = ["layer_norm_backward", "layer_norm_forward"]
@@ -36,13 +36,12 @@ def layer_norm_backward(
     x: HostArray | None,
     scale: HostArray | None,
     dy: HostArray,
-    dx: HostArray | None,
-    gradients: AffineGradients,
+    gradients: RowNormGradients,
     moments: RowMoments,
     work: HostArray,
     norm: RowNorm,
 ) -> None:
-    """Compute the gradients of scale and bias, and dx; each of them may be None. dx may be dy.
+    """Compute the gradients of scale, bias and x, called dx; each may be None. dx may be dy, unless it is added to.
 
     With g = dy * scale and v = (x - mean) * inv_std: dx = inv_std * (g - mean(g) - v * mean(g * v)), without the term
     mean(g) where `moments.mean` is None. x is read for dx and the gradient of scale. `work` holds the GPU's partial
@@ -50,16 +49,17 @@ def layer_norm_backward(
     """
     rows, dim, _ = norm
     mean, inv_std = moments
+    dx, affine, add_x = gradients
     dy = dy.reshape(rows, dim)
     total_scale, total_bias = np.zeros(dim, np.float64), np.zeros(dim, np.float64)
     for part in row_slices(rows, dim) if dim else ():
-        if gradients.bias is not None:
+        if affine.bias is not None:
             total_bias += dy[part].sum(axis=0, dtype=np.float64)
-        if dx is None and gradients.scale is None:
+        if dx is None and affine.scale is None:
             continue
         v = x.reshape(rows, dim)[part]
         v = (v if mean is None else v - mean[part, None]) * inv_std[part, None]
-        if gradients.scale is not None:
+        if affine.scale is not None:
             total_scale += np.einsum("rd,rd->d", dy[part], v, dtype=np.float64)
         if dx is None:
             continue
@@ -67,8 +67,12 @@ def layer_norm_backward(
         rest = g - v * (g * v).mean(axis=1, keepdims=True)
         if mean is not None:
             rest -= g.mean(axis=1, keepdims=True)
-        np.multiply(rest, inv_std[part, None], out=dx.reshape(rows, dim)[part])
-    if gradients.scale is not None:
-        write_gradient(gradients.scale, total_scale, gradients.add_scale)
-    if gradients.bias is not None:
-        write_gradient(gradients.bias, total_bias, gradients.add_bias)
+        target = dx.reshape(rows, dim)[part]
+        if add_x:
+            target += rest * inv_std[part, None]
+        else:
+            np.multiply(rest, inv_std[part, None], out=target)
+    if affine.scale is not None:
+        write_gradient(affine.scale, total_scale, affine.add_scale)
+    if affine.bias is not None:
+        write_gradient(affine.bias, total_bias, affine.add_bias)

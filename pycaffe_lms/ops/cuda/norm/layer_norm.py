@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from ...records import Affine, AffineGradients, RowMoments, RowNorm
+from ...records import Affine, RowMoments, RowNorm, RowNormGradients
 from ...sum_parts import norm_parts
 from ..channel_walk import add_up
 from ..packs import aligned, pack_size
@@ -12,7 +12,7 @@ from .rows import run_rows
 
 __all__ = ["layer_norm_backward", "layer_norm_forward"]
 
-# CENTRE: subtract the mean; SCALE, BIAS: there is a factor, a shift per column
+# CENTRE: subtract the mean; SCALE, BIAS: there is a factor, a shift per column; ADD: to what is in dx
 _ROWS = """
 extern "C" __global__ void __launch_bounds__(256) forward(const T* x, T* y, const C* scale, const C* bias, C* mean_of,
                                                           C* inv_std, double eps, long long rows, long long dim) {
@@ -107,9 +107,16 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
     Values v[HELD], g[HELD];
     HELD_PACKS(u) v[u] = values[k + u * LANES];
     HELD_PACKS(u) g[u] = slopes[k + u * LANES];
+#if ADD
+    Values old[HELD];
+    HELD_PACKS(u) old[u] = to[k + u * LANES];
+#define OLD(u, j) (A)old[u].v[j] +
+#else
+#define OLD(u, j)
+#endif
     HELD_PACKS(u) {
       FACTORS(u);
-      VALUES(j) g[u].v[j] = (T)((SLOPE(u, j) - level - (v[u].v[j] - mean) * factor * tilt) * factor);
+      VALUES(j) g[u].v[j] = (T)(OLD(u, j) (SLOPE(u, j) - level - (v[u].v[j] - mean) * factor * tilt) * factor);
       to[k + u * LANES] = g[u];
     }
   });
@@ -167,6 +174,7 @@ def layer_norm_forward(x: AnyArray, affine: Affine, y: AnyArray, moments: RowMom
         return
     scale, bias, mean_of = (inv_std if a is None else a for a in (*affine, mean))
     switches = {"CENTRE": mean is not None, "SCALE": affine.scale is not None, "BIAS": affine.bias is not None}
+    switches["ADD"] = False
     args = (scale, bias, mean_of, inv_std, float(eps))
     columns = [a for a in affine if a is not None]
     switched = {name: int(on) for name, on in switches.items()}
@@ -177,16 +185,15 @@ def layer_norm_backward(
     x: AnyArray | None,
     scale: AnyArray | None,
     dy: AnyArray,
-    dx: AnyArray | None,
-    gradients: AffineGradients,
+    gradients: RowNormGradients,
     moments: RowMoments,
     work: AnyArray,
     norm: RowNorm,
 ) -> None:
-    """Compute the gradients of scale and bias, and dx; each of them may be None. dx may be dy."""
+    """Compute the gradients of scale, bias and x, called dx; each may be None. dx may be dy, unless it is added to."""
     rows, dim, _ = norm
     mean, inv_std = moments
-    mean_of, (ds, db, add_scale, add_bias) = inv_std if mean is None else mean, gradients
+    mean_of, (dx, (ds, db, add_scale, add_bias), add_x) = inv_std if mean is None else mean, gradients
     if dim == 0:
         return
     if ds is not None or db is not None:
@@ -200,7 +207,8 @@ def layer_norm_backward(
         for which, (out, add) in enumerate((g, a) for g, a in ((ds, add_scale), (db, add_bias)) if g is not None):
             add_up(work, which, out, add, dim, parts)
     if dx is not None and rows:
-        switches = {"CENTRE": int(mean is not None), "SCALE": int(scale is not None), "BIAS": 0}
+        switches = {"CENTRE": mean is not None, "SCALE": scale is not None, "BIAS": False, "ADD": add_x}
+        switched = {name: int(on) for name, on in switches.items()}
         factor = inv_std if scale is None else scale
         columns = () if scale is None else (scale,)
-        run_rows(_ROWS, "backward", (x, dy, dx), (rows, dim), factor, mean_of, inv_std, columns=columns, **switches)
+        run_rows(_ROWS, "backward", (x, dy, dx), (rows, dim), factor, mean_of, inv_std, columns=columns, **switched)
