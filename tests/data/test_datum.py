@@ -15,10 +15,12 @@ from pycaffe_lms.data.database.lmdb_source import LMDBSource
 from pycaffe_lms.data.transform.picture import (
     MAX_PICTURE_VALUES,
     decode_picture,
+    decodes,
     encode_pixels,
     header_size,
     stored_channels,
     to_pixels,
+    usual_jpeg_shape,
 )
 from pycaffe_lms.errors import DataError, MissingDependency, Where
 from pycaffe_lms.proto.caffe_pb2 import Datum
@@ -86,6 +88,72 @@ def test_stored_channels(kind, pixels, channels):
     data = cv2.imencode(kind, pixels)[1].tobytes()
     assert stored_channels(data) == channels
     assert all(stored_channels(data[:n]) in (None, channels) for n in range(len(data)))
+
+
+def shape_by_eighth(data, gray):
+    shape = usual_jpeg_shape(data, gray=gray)
+    return shape if shape is not None and decodes(data, shape) else None
+
+
+def shape_by_opencv(data, gray):
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR)
+    return None if pixels is None else (1 if gray else 3, *pixels.shape[:2])
+
+
+SAMPLING = [v for name, v in vars(cv2).items() if name.startswith("IMWRITE_JPEG_SAMPLING_FACTOR_")]
+"""Sizes of the colours: 4:1:1, 4:2:0, 4:2:2, 4:4:0, 4:4:4."""
+
+
+@pytest.mark.parametrize("progressive", [0, 1])
+@pytest.mark.parametrize("sampling", [*SAMPLING, None], ids=[*map(hex, SAMPLING), "gray"])
+@pytest.mark.parametrize("shape", [(33, 17), (16, 40), (1, 1), (7, 9)])
+def test_decoding_an_eighth_refuses_what_decoding_refuses(shape, sampling, progressive):
+    """JPEGs cut at every place, and with wrong bytes anywhere: all that an eighth accepts has the shape it says."""
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (*shape, 3) if sampling else shape, np.uint8)
+    rules = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling] if sampling else []
+    rules += [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive, cv2.IMWRITE_JPEG_RST_INTERVAL, 0 if progressive else 2]
+    data = cv2.imencode(".jpg", pixels, rules)[1].tobytes()
+    cuts = sorted({*range(1, len(data), 7), *range(len(data) - 12, len(data))})
+    damaged = [data[:cut] for cut in cuts]
+    for place in rng.integers(2, len(data), 150):
+        damaged.append(data[:place] + bytes([rng.choice([0, 255, rng.integers(256)])]) + data[place + 1 :])
+    for gray in (False, True):
+        assert shape_by_eighth(data, gray) == (1 if gray else 3, *shape)
+        found = [shape_by_eighth(each, gray) for each in damaged]
+        wanted = [shape_by_opencv(each, gray) for each in damaged]
+        assert [f for f, w in zip(found, wanted, strict=True) if f not in (None, w)] == []
+        assert len([w for w in wanted if w is None]) > 20 and len([f for f in found if f is not None]) > 20
+
+
+def segment(marker, body):
+    return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+def test_jpegs_whose_shape_a_header_does_not_tell():
+    """EXIF data that turns the picture; two headers; markers without a length; other kinds and damaged headers."""
+    data = cv2.imencode(".jpg", PICTURE)[1].tobytes()
+    turned = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"  # orientation 6
+    exif = data[:2] + segment(0xE1, turned) + data[2:]
+    assert shape_by_opencv(exif, False) == (3, 5, 7) and usual_jpeg_shape(exif, gray=False) is None
+    kept = data[:2] + segment(0xE2, turned) + segment(0xFE, b"a comment") + data[2:]
+    assert usual_jpeg_shape(kept, gray=False) == shape_by_opencv(kept, False) == (3, 7, 5)
+    frame = data.index(b"\xff\xc0")
+    body = data[frame + 4 : frame + 19]
+    changed = [
+        data[:frame] + segment(0xC0, body) + data[frame:],
+        data[:2] + b"\xff\x01" + data[2:],
+        data[:2] + b"\xff" + data[2:],
+        *(data[:frame] + segment(kind, body) + data[frame + 19 :] for kind in (0xC3, 0xC5, 0xC9, 0xCF)),
+        data[:frame] + segment(0xC0, b"\x0c" + body[1:]) + data[frame + 19 :],  # 12 bits
+        data[:frame] + segment(0xC0, body[:1] + b"\0\0" + body[3:]) + data[frame + 19 :],  # no height
+        data[:frame] + segment(0xC0, body[:1] + b"\xff" * 4 + body[5:]) + data[frame + 19 :],  # gigabytes
+        data[:frame] + segment(0xC0, body[:10] + b"\x21" + body[11:]) + data[frame + 19 :],  # colours twice as wide
+        data[:frame] + segment(0xC0, body[:5] + b"\x04" + body[6:] + b"\4\x11\0") + data[frame + 19 :],
+        cv2.imencode(".png", PICTURE)[1].tobytes(),
+        b"",
+    ]
+    assert [usual_jpeg_shape(each, gray=False) for each in changed] == [None] * len(changed)
 
 
 def test_float64_is_stored_as_float32():

@@ -123,6 +123,28 @@ def test_encoded_keeps_the_file_where_nothing_has_to_change(tmp_path, name, form
         assert datum.data == cv2.imencode(f".{kind}", pixels)[1].tobytes()
 
 
+@pytest.mark.parametrize("form", [{}, {"size": (6, 8)}, {"shorter_side": 6}, {"gray": True, "size": (6, 8)}])
+def test_a_kept_jpeg_gives_the_record_that_its_pixels_give(tmp_path, monkeypatch, caplog, form):
+    """The same records and the same reports, whether JPEGs are decoded to an eighth or whole; cut ones among them."""
+    names = [f"{k}.jpg" for k in range(30)]
+    images, pixels = listed(tmp_path, names)
+    cv2.imwrite(str(tmp_path / "1.jpg"), np.zeros((8, 6, 3), np.uint8))
+    cv2.imwrite(str(tmp_path / "2.jpg"), pixels["2.jpg"][..., 0])
+    data = (tmp_path / "3.jpg").read_bytes()
+    for k in range(4, 28):
+        (tmp_path / f"{k}.jpg").write_bytes(data[: len(data) * k // 28])
+    found = []
+    for whole in (False, True):
+        if whole:
+            monkeypatch.setattr("pycaffe_lms.data.sets.imageset.usual_jpeg_shape", lambda *a, **k: None)
+        caplog.clear()
+        done = convert_imageset(
+            f"{tmp_path}/", images, tmp_path / str(whole), PictureForm(encoded=True, encode_type="jpg", **form)
+        )
+        found.append((done, read(tmp_path / str(whole)), [r.message for r in caplog.records if r.levelname == "ERROR"]))
+    assert found[0] == found[1] and found[0][0].written >= 6 and found[0][0].skipped > 15
+
+
 def test_what_cannot_be_encoded(tmp_path):
     images, _ = listed(tmp_path, ["a.png"])
     with pytest.raises(DataError, match='kind "xyz"') as caught:

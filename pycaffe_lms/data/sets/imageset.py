@@ -24,6 +24,7 @@ from ..database.whole_folder import Record
 from ..feed.image_list import ImageList
 from ..transform.picture import (
     decode_pixels,
+    decodes,
     encode_pixels,
     planes_shape,
     require_opencv,
@@ -31,6 +32,7 @@ from ..transform.picture import (
     shorter_side_size,
     stored_channels,
     to_planes,
+    usual_jpeg_shape,
 )
 from ..transform.processes import in_order_by_processes
 from ..transform.workers import in_order, keep_freed_memory
@@ -288,17 +290,21 @@ def _listed(images: ImageList, place: int, line: int) -> _ListedPicture:
 
 def _make(root: str, form: PictureForm, listed: _ListedPicture) -> MadeRecord:
     """Read, decode, resize and encode one picture. Runs in any thread or process."""
-    place, line, name, label, where = listed.place, listed.line, listed.name, listed.label, listed.where
+    line, name, label, where = listed.line, listed.name, listed.label, listed.where
     try:
         with open(root + name, "rb") as file:
             data = file.read()
-        pixels = decode_pixels(data, where=where, force_color=not form.gray, force_gray=form.gray)
-        shape = planes_shape(pixels)
-        size = form.size if form.shorter_side is None else shorter_side_size(shape, form.shorter_side)
+        kept = _kept_shape(form, name, data)
+        if kept is None:
+            pixels = decode_pixels(data, where=where, force_color=not form.gray, force_gray=form.gray)
+            shape = planes_shape(pixels)
+            size = form.size if form.shorter_side is None else shorter_side_size(shape, form.shorter_side)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         return MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
         return MadeRecord(line, None, reason=error.message)
+    if kept is not None:
+        return MadeRecord(line, _record(listed, encode_picture_datum(data, label)), kept)
     fits = size is None or (size == shape[1:] and stored_channels(data) == shape[0])
     if size is not None:
         pixels = resize_pixels(pixels, size)
@@ -311,19 +317,46 @@ def _make(root: str, form: PictureForm, listed: _ListedPicture) -> MadeRecord:
         value = encode_picture_datum(data, label)
     else:
         value = encode_datum(to_planes(pixels), label, say_raw=True)
-    return MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), planes_shape(pixels))
+    return MadeRecord(line, _record(listed, value), planes_shape(pixels))
+
+
+def _record(listed: _ListedPicture, value: bytes) -> Record:
+    return os.fsencode(f"{listed.place:08d}_{listed.name}"), value
+
+
+def _kept_shape(form: PictureForm, name: str, data: bytes) -> tuple[int, int, int] | None:
+    """Return the shape (C, H, W) of a JPEG whose bytes are stored as they are; None where pixels are needed to tell."""
+    kind = form.encode_type or _ending(name)
+    if not form.encoded or kind is None or not is_kind(name, kind):
+        return None
+    shape = usual_jpeg_shape(data, gray=form.gray)
+    if shape is None:
+        return None
+    if form.shorter_side is not None:
+        fits, sized = min(shape[1:]) == form.shorter_side, True
+    else:
+        fits, sized = form.size in (None, shape[1:]), form.size is not None
+    if not fits or (sized and stored_channels(data) != shape[0]):
+        return None
+    return shape if decodes(data, shape) else None
+
+
+def _ending(name: str) -> str | None:
+    """Return the ending of a file's name in small letters; None without one."""
+    _, dot, ending = name.rpartition(".")
+    return ending.lower() if dot and "/" not in ending else None
 
 
 def kind_of_name(name: str, where: Where) -> str:
     """Return a picture's kind by the ending of its name. Raises: DataError for a name without one."""
-    _, dot, ending = name.rpartition(".")
-    if not dot or "/" in ending:
+    ending = _ending(name)
+    if ending is None:
         raise DataError(
             "the name does not tell what kind of picture this is",
             where=where,
             fix="name the kind to store with -encode_type, for example jpg",
         )
-    return ending.lower()
+    return ending
 
 
 def is_kind(name: str, kind: str) -> bool:

@@ -5,6 +5,7 @@ Colours follow Caffe's rules. A header that claims an absurd size is refused bef
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
@@ -180,6 +181,40 @@ def header_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
+def usual_jpeg_shape(data: bytes, *, gray: bool) -> tuple[int, int, int] | None:
+    """Return the shape (C, H, W) that `decode_pixels` with `force_gray` or else `force_color` gives a JPEG.
+
+    The file's header tells it. None for what is no JPEG of a usual kind, and where a header is not enough: an APP1
+    segment may hold EXIF data, by which a decoder turns the picture. `decodes` says whether the rest can be read.
+    """
+    if _APP1.search(data):
+        return None
+    at = _usual_jpeg_frame(data)
+    if at is None or data[at + 4] != 8 or data[at + 9] not in (1, 3):
+        return None
+    if data[at + 9] == 3 and (len(data) < at + 19 or data[at + 14] != 0x11 or data[at + 17] != 0x11):
+        return None  # `decodes` does not look at how colours of other sizes are enlarged
+    height, width = struct.unpack_from(">HH", data, at + 5)
+    if not height or not width or height * width * 3 > MAX_PICTURE_VALUES:
+        return None
+    return (1 if gray else 3, height, width)
+
+
+def decodes(data: bytes, shape: tuple[int, int, int]) -> bool:
+    """Return whether a JPEG of this `usual_jpeg_shape` can be decoded. Needs OpenCV, as `decode_picture`.
+
+    It is decoded to an eighth of its sides, in gray. That reads all its coded data, so it finds the damage that
+    `decode_pixels` finds, and leaves out what takes nearly half of the time: cosine transforms and colours.
+    """
+    import cv2
+
+    try:
+        image: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_8)
+    except cv2.error:
+        return False
+    return image is not None and image.shape == (-(-shape[1] // 8), -(-shape[2] // 8))
+
+
 def stored_channels(data: bytes) -> int | None:
     """Return the channels of 8 bits that a PNG or JPEG header claims; None for other formats and depths, and for a
     palette."""
@@ -204,4 +239,25 @@ def _jpeg_frame(data: bytes) -> int | None:
             return at
         else:
             at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return None
+
+
+_APP1 = re.compile(b"\xff\xe1")
+_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: Huffman codes of quantized cosine transforms
+_SEGMENTS = (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))  # tables, restart interval, comment, applications' data
+_SCAN = 0xDA
+
+
+def _usual_jpeg_frame(data: bytes) -> int | None:
+    """Return where the frame header of a JPEG begins; None unless there is one, with usual segments before a scan."""
+    at, frame = 2 if data.startswith(b"\xff\xd8") else len(data), None
+    while at + 10 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == _SCAN:
+            return frame
+        if marker in _FRAMES and frame is None:
+            frame = at
+        elif marker not in _SEGMENTS:
+            return None
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
     return None
