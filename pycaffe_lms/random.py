@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from .ops.cpu.random import random_gaussian
+from .ops.cpu.random import random_gaussian, random_gaussian_plain
 
 _CHUNK = 1 << 20
 MANY = 1 << 20
@@ -22,13 +22,18 @@ class CaffeRandom:
     """Draw from the stream of a `random_seed`; None or negative: a seed from the operating system.
 
     The raw stream and the uniform values are exactly Caffe's. Gaussian values come from the same stream, but are not
-    Caffe's, which differ between versions of boost. `seed`: the low 32 bits of the seed.
+    Caffe's, which differ between versions of boost.
+
+    Attributes:
+        seed: the low 32 bits of the seed.
+        plain: draw many normal values with NumPy alone, the same ones: slower, but Numba takes a while to start.
     """
 
     def __init__(self, seed: int | None = None):
         if seed is None or seed < 0:
             seed = int.from_bytes(os.urandom(4), "little")
         self.seed = seed & 0xFFFFFFFF
+        self.plain = False
         self._state = np.random.RandomState(self.seed)
 
     def raw(self, n: int) -> np.ndarray:
@@ -57,7 +62,8 @@ class CaffeRandom:
         out = np.empty(n, np.float32)
         if n >= MANY:
             low, high = (int(word) for word in self.raw(2))
-            random_gaussian(out, np.array([low | high << 32, 0, 0], np.uint64), mean, std)
+            draw = random_gaussian_plain if self.plain else random_gaussian
+            draw(out, np.array([low | high << 32, 0, 0], np.uint64), mean, std)
             return out
         for start in range(0, n, _CHUNK):
             part = out[start : start + _CHUNK]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,16 +13,25 @@ from ..errors import CaffeError, OutOfHostMemory, human_bytes
 from ..filler import check, fill
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
-from ..random import CaffeRandom
+from ..random import MANY, CaffeRandom
 from . import weights
 from .build.graph import Graph, Param
 
+_PLAIN = 1 << 24
+"""Normal values for which Numba is not started: NumPy takes no longer on two cores."""
+
 
 class FirstValues:
-    """Fill a net. file: the prototxt, for errors."""
+    """Fill a net.
 
-    def __init__(self, graph: Graph, file: str | None, dtype: np.dtype, random: CaffeRandom):
+    Args:
+        file: the prototxt, for errors.
+        compiled: the net will run Numba's kernels.
+    """
+
+    def __init__(self, graph: Graph, file: str | None, dtype: np.dtype, random: CaffeRandom, *, compiled: bool):
         self._graph, self._file, self._dtype, self._random = graph, file, dtype, random
+        self._compiled = compiled
 
     def check(self) -> None:
         """Raise the errors of `fill_params` without filling, so that planning a net refuses what running it would."""
@@ -34,6 +44,8 @@ class FirstValues:
 
     def fill_params(self) -> None:
         """Fill all parameters, in the order of the layers. Raises CaffeError."""
+        compiled = self._compiled or "numba" in sys.modules
+        self._random.plain = not compiled and self._many_normal() <= _PLAIN
         for param in self._graph.params:
             with self._placed(param):
                 values = param.values
@@ -43,6 +55,11 @@ class FirstValues:
                 self._graph.nodes[param.node].layer.blobs[param.position].data = values
         for node in self._graph.nodes:
             weights.load_presets(self._graph, node, self._file)
+
+    def _many_normal(self) -> int:
+        """Return how many normal values fillers draw `MANY` or more at a time."""
+        drawn = (p for p in self._graph.params if p.values is None and p.filler.type in ("gaussian", "msra"))
+        return sum(size for p in drawn if (size := math.prod(p.shape)) >= MANY)
 
     def fill_constants(self, memories: Mapping[int, SyncedMemory]) -> None:
         """Fill the tops that no forward writes, where they have no value yet."""
