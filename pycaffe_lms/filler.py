@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .arrays import HostArray
 from .errors import LayerParamError
 from .proto.caffe_pb2 import FillerParameter
 from .random import CaffeRandom
@@ -39,6 +40,12 @@ def fill(filler_param: FillerParameter, shape: Shape, dtype: DTypeLike, rng: Caf
     array = np.empty(shape, dtype)
     array[...] = values
     return array
+
+
+def fill_into(filler_param: FillerParameter, array: HostArray, rng: CaffeRandom) -> None:
+    """Write what `fill` returns for an array's shape and type into it, without a copy of a large constant."""
+    check(filler_param, array.shape)
+    array[...] = FILLERS[filler_param.type](filler_param, array.shape, rng)
 
 
 def check(filler_param: FillerParameter, shape: Shape) -> None:

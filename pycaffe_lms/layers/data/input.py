@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...arrays import AnyArray, HostArray
 from ...errors import LayerParamError
-from ...filler import check, fill, msra_std, sparse_share, xavier_bound
+from ...filler import check, fill_into, msra_std, sparse_share, xavier_bound
 from ...proto import caffe_pb2
 from ...random import CaffeRandom
 from ..base import Declaration, Layer, Needs, Ops, Pass, Reads, Runs, Shape, Shapes, at_least, count, exactly
@@ -125,7 +125,7 @@ class DummyDataLayer(RandomLayer):
 
     def fill_once(self, top: int, array: HostArray) -> None:
         if array.size:
-            array[...] = fill(self.fillers[top], array.shape, array.dtype, CaffeRandom(0))  # draws nothing
+            fill_into(self.fillers[top], array, CaffeRandom(0))  # draws nothing
 
     def _streams(self) -> dict[str, int]:
         """Return {key: number} of independent streams of random numbers: two of each top that forward draws."""
