@@ -188,7 +188,7 @@ class _Stored:
     def load(self) -> None:
         if self._run is None:
             graph = library.load()[0].pygraph(handle=handle(self._device))
-            graph.deserialize(list(self._plan))
+            graph.deserialize(bytearray(self._plan))  # no bytes; a list takes half as long again
             self._run, self._plan = runner(graph), b""
 
     def __call__(self, *args: Any) -> None:
