@@ -89,12 +89,17 @@ def make_solver(
         solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
     else:
         solver = _as_users_do(param, device, half)
+    give_images(solver, net, seed)
+    return solver
+
+
+def give_images(solver: SGDSolver, net, seed: int) -> None:
+    """Write random images and labels, which take as long to make as some parts of a start."""
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)
     classes = next(solver.net.blobs[n.bottom[0]].shape[1] for n in net.layer if n.type == "SoftmaxWithLoss")
     label.data = rng.integers(0, classes, label.shape)
-    return solver
 
 
 def _as_users_do(param, device, half: bool) -> SGDSolver:

@@ -5,7 +5,8 @@
     python tools/bench/engines.py --nets --start "googlenet:256 bf16" "resnet-50:256 tf32" --json starts.json
 
 First a solver of each `--start` is built and runs three iterations in a process of its own, with empty caches, then
-again with what the first one kept: seconds, by what took them, and ms of a later iteration. Then every distinct pass of
+again with what the first one kept: seconds, by what took them, and ms of a later iteration. `start_s` leaves out the
+benchmark's own images. Then every distinct pass of
 the nets' convolutions (forward, with bias and ReLU, both gradients): seconds of cuDNN's heuristics and of building each
 engine, milliseconds of a run, in cuDNN's order; the engine that is chosen of all, and of the first few; bytes and
 seconds of storing a built engine. One process works alone for a while (`"beside": 1`), then as many as `--jobs`; runs
@@ -36,18 +37,25 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import common
 from common import ROOT, dummy_net, make_solver, versions
 
 from pycaffe_lms.backend import cuda, get_device
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.runtime.arena import Arena
+from pycaffe_lms.net.first_values import FirstValues
+from pycaffe_lms.net.memory.bound_programs import BoundPrograms
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops.cuda import basic
 from pycaffe_lms.ops.cuda.cudnn import ahead, build, choice, library
 from pycaffe_lms.ops.cuda.cudnn.graph import Fused, describe
+from pycaffe_lms.pycaffe import classes
+from pycaffe_lms.solvers.update.updates import Updates
 
 NETS = ("resnet-50:256", "googlenet:256", "mobilenet-v2:256", "densenet-121:128")
+IMAGES = "the benchmark's images"
 _ALONE_S, _LOADED = 12.0, 40
 _FEW = (1, 2, 3, 4, 6)  # first engines among which a choice is compared with that of all
 
@@ -290,6 +298,21 @@ def start(net: str, math: str, profiled: str) -> dict:
     parts.watch(choice, "measure", "engines measured here")
     parts.watch(build, "handle", "cuDNN handle")
     parts.watch(basic, "compile_kernels", "kernels compiled or read ahead")
+    parts.watch(library, "load", "cuDNN's libraries")
+    parts.watch(common, "get_device", "device")
+    parts.watch(common, "give_images", IMAGES)
+    parts.watch(FirstValues, "fill_params", "first values")
+    parts.watch(FirstValues, "fill_constants", "constant tops")
+    parts.watch(classes, "read_solver", "prototxt")
+    parts.watch(Net, "_ordered", "arrangement")
+    parts.watch(Net, "_arranged", "arrangement")
+    parts.watch(BoundPrograms, "bind", "plans")
+    parts.watch(Updates, "_make_steps", "updates")
+    parts.watch(cuda.CudaDevice, "take", "device memory taken")
+    parts.watch(cuda.CudaDevice, "host_take", "host memory taken")
+    parts.watch(cuda.CudaDevice, "trim", "device memory given back")
+    parts.watch(cuda.CudaDevice, "capture", "graph recorded")
+    parts.watch(Arena, "prepare", "arena")
     compiled, main = cuda.kernel, threading.get_ident()
 
     @functools.cache
@@ -311,7 +334,7 @@ def start(net: str, math: str, profiled: str) -> dict:
     spans["iterations_s"] = [_timed(lambda: (solver.step(1), solver.runtime.device.synchronize())) for _ in range(3)]
     spans["parts"] = parts.so_far()
     profile.disable()
-    spans["start_s"] = spans["build_s"] + sum(spans["iterations_s"])
+    spans["start_s"] = spans["build_s"] + sum(spans["iterations_s"]) - parts.seconds[IMAGES]
     spans["step_ms"] = 100 * _timed(lambda: (solver.step(10), solver.runtime.device.synchronize()))
     return spans | ({"functions": _functions(profile)} if profiled else {})
 
