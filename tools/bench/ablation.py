@@ -119,6 +119,7 @@ def changes() -> dict[str, SearchBudget]:
         found[f"all rules: {name} = {value}"] = _with_rules(name, value)
     for i, rules in enumerate(SEARCH.auto):
         found[f"without rules {i}: {described(rules)}"] = replace(SEARCH, auto=SEARCH.auto[:i] + SEARCH.auto[i + 1 :])
+    found["no sets for long programs"] = replace(SEARCH, long=())
     found["only the first rules, and copies"] = replace(SEARCH, auto=(SEARCH.auto[0], SEARCH.auto[-1]))
     return dict(sorted(found.items(), key=lambda one: "= 0" not in one[0] and "= False" not in one[0]))
 
@@ -155,15 +156,15 @@ def asked(net: str, mode: str, budget: int, search: SearchBudget) -> list[tuple]
         found.append(args[:-1])
         raise OutOfDeviceMemory("not planned", needed=1, free=0)
 
-    before = runtimes.SEARCH, runtimes.choose_plan
-    runtimes.SEARCH, runtimes.choose_plan = search, refuse
+    before = runtimes.SEARCH, runtimes.kept_plan
+    runtimes.SEARCH, runtimes.kept_plan = search, refuse
     try:
         built, tail = nets.build(nets.lms)
         built.plan_only(tail)
     except OutOfDeviceMemory:
         pass
     finally:
-        runtimes.SEARCH, runtimes.choose_plan = before
+        runtimes.SEARCH, runtimes.kept_plan = before
     return found
 
 
