@@ -313,7 +313,9 @@ def test_a_gpu_rounds_as_the_cpu(case):
         if ours.dtype == BFLOAT16:
             ours, theirs = widened_copy(ours), widened_copy(theirs)
             np.testing.assert_allclose(theirs, ours, rtol=2**-6, atol=2**-8)
-            assert (ours != theirs).mean() < 0.01
+            # cuBLAS may round a product before it adds it to what is there
+            adds = name == "inner_product_backward_data" and args[-1]
+            assert (ours != theirs).mean() < (0.4 if adds else 0.01)
         elif ours.dtype.kind == "f" and ours.ndim == 1 and ours.size < 1000:
             np.testing.assert_allclose(theirs, ours, rtol=2e-3, atol=2e-3)
         elif ours.dtype == np.uint8:
