@@ -23,6 +23,8 @@ class Rules:
         surplus_weight: weight of bytes freed beyond the shortfall; no unit.
         displacement: count the copies of gradients that rematerializing a large value displaces: see `remat/cost.py`.
         memory_share: share of the memory that the pass may fill; the rest is for copies that begin early.
+        marginal: count what a choice adds: of a copy in that comes late its own seconds at most, not those of the
+            copies that it waits for; for a step that runs again those that would have to run for it alone, too.
     """
 
     copies: bool = True
@@ -32,6 +34,7 @@ class Rules:
     surplus_weight: float = 1.0
     displacement: bool = True
     memory_share: float = 1.0
+    marginal: bool = False
 
     def __str__(self) -> str:
         """Return what the rules allow, as the log and reports have it."""
@@ -58,6 +61,11 @@ AUTO = (
     Rules(checkpoint_density=2.75, surplus_weight=0.0, memory_share=0.85),
     Rules(remats=False),
 )
+LONG = (
+    Rules(linked_weight=0.1, surplus_weight=0.3, memory_share=0.85, marginal=True),
+    Rules(linked_weight=0.0, checkpoint_density=20.0, surplus_weight=0.3, memory_share=0.85, marginal=True),
+    AUTO[4],
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,9 @@ class SearchBudget:
             fastest plans over the cases of `tools/bench/ablation.py`; those with `memory_share` were added for
             transformers and small programs, the one with `linked_weight` 0.3 for small budgets. Those that only copy
             come last: they are tried where no other gave a plan.
+        long: sets tried before these where a program has at least `long_steps` steps, of which the work allows a few
+            sets only: the fastest for transformers of 1.3 to 6.7 billion parameters.
+        long_steps: steps.
         work: sum of (eviction passes x steps squared) after which no more rules are tried: a bound of the planning
             time, counted rather than timed, so that every run finds the same plan.
         steps_per_second: steps followed, over all passes, per second that a better plan could save in a run: a program
@@ -106,7 +117,9 @@ class SearchBudget:
     """
 
     auto: tuple[Rules, ...] = AUTO
-    work: int = 9_000_000
+    long: tuple[Rules, ...] = LONG
+    long_steps: int = 850
+    work: int = 11_000_000
     steps_per_second: int = 6_000_000
     passes: int = 6
     memory_factor: float = 0.95
@@ -132,6 +145,10 @@ class SearchBudget:
     least_page_waste_parts: int = 8
     few_pages: int = 16
     replan: float = 0.97
+
+    def rules_for(self, steps: int) -> tuple[Rules, ...]:
+        """Return the sets of rules for a program of so many steps, in the order in which they are tried."""
+        return (*self.long, *self.auto) if steps >= self.long_steps else self.auto
 
 
 SEARCH = SearchBudget()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pycaffe_lms.lms.cost.link_queue import LinkQueue
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.layout.paging import stretched
@@ -126,7 +127,7 @@ def test_the_same_rules_are_tried_in_every_run(monkeypatch):
 
 
 def test_users_read_words_not_weights():
-    for rules in SEARCH.auto:
+    for rules in SEARCH.rules_for(SEARCH.long_steps):
         assert ("copies" in str(rules), "rematerialization" in str(rules)) == (True, rules.remats)
         assert not any(c.isdigit() for c in str(rules))
 
@@ -243,3 +244,52 @@ def test_a_pass_ends_where_it_cannot_be_as_fast_as_asked_for(link):
     assert run(1.001 * max(taken, copying)).order == found.order
     with pytest.raises(DoesNotFit):
         run(0.999 * max(taken, copying))
+
+
+def _copies_or_again(marginal: bool, spare: int) -> list[tuple[int, bool]]:
+    """Plan a program in which `made`, of `base` that nobody else reads, is read twice, after steps that need all the
+    memory but for `spare` buffers of its size. Return the order of the steps."""
+    mb = 1 << 20
+    sizes = {"base": 8, "made": 8, "wide": 24 - 8 * spare}
+    ids = {name: b for b, name in enumerate(sizes)}
+    R, O = Mode.READ, Mode.OVERWRITE  # noqa: E741
+    steps = [
+        ("base", "", "base"),
+        ("made", "base", "made"),
+        ("wide 1", "", "wide"),
+        ("first", "made", ""),
+        ("wide 2", "", "wide"),
+        ("last", "made", ""),
+    ]
+    program = Program(
+        "full",
+        tuple(
+            Step(name, tuple([Access(ids[b], R) for b in reads.split()] + [Access(ids[b], O) for b in makes.split()]))
+            for name, reads, makes in steps
+        ),
+        frozenset(),
+    )
+    buffers = {b: Buffer(b, f"{name}.data", sizes[name] * mb) for name, b in ids.items()}
+    remats = {s: replace(program.steps[s], name=f"again:{steps[s][0]}") for s in (0, 1)}
+    costs = Costs([1e-5] * len(steps), {0: 5e-3, 1: 1e-6}, MACHINES["h200"])
+    can = RematCandidates(program, remats, frozenset())
+    rules = Rules(linked_weight=0.0, marginal=marginal)
+    return EvictionPass(program, buffers, 24 * mb, costs, can, rules, Constraints()).run().order
+
+
+def test_marginal_prices_count_the_steps_that_run_again_for_one_step_alone():
+    """`made` costs a microsecond, but `base`, which it is made of and nothing else reads, five milliseconds; a copy of
+    it takes a third of one."""
+    assert sum(again for _, again in _copies_or_again(False, 0)) > 0
+    assert sum(again for _, again in _copies_or_again(True, 0)) == 0
+    assert sum(again for _, again in _copies_or_again(False, 2)) == 0  # nothing has to leave
+
+
+def test_marginal_prices_count_a_late_copys_own_seconds():
+    """A copy of 1 ms, wanted in 5 ms at a time for which the link has 9 ms to copy already."""
+    for marginal, expected in ((False, 9 + 1 - 5), (True, 1)):
+        links = LinkQueue(marginal)
+        links.book(None, 9e-3, 0.0, 0.0, 5e-3)
+        assert links.price(None, 1e-3, 0.0, 0.0, 5e-3) == pytest.approx(1e-3 * expected)
+        assert links.price(None, 1e-3, 0.0, 0.0, 9.4e-3) == pytest.approx(0.6e-3)  # late by less than it takes
+        assert links.price(None, 1e-3, 0.0, 0.0, 11e-3) == 0

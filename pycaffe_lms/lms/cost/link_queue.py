@@ -12,9 +12,15 @@ NEVER = 1 << 60
 
 
 class LinkQueue:
-    """Price copies by the seconds that the link cannot hide behind steps."""
+    """Price copies by the seconds that the link cannot hide behind steps.
 
-    def __init__(self) -> None:
+    Args:
+        marginal: a copy in costs at most its own seconds; else it costs all by which it is late, also those of the
+            copies that it waits for.
+    """
+
+    def __init__(self, marginal: bool = False) -> None:
+        self._marginal = marginal
         self._out_free = 0.0
         self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come, in order
         self._wanted: list[float] = []  # their times
@@ -41,7 +47,9 @@ class LinkQueue:
         wanted += late
         left = wanted - now
         delay = self._busy[bisect_right(self._wanted, wanted)] + back - (left if left > 0.0 else 0.0)
-        return price + delay if delay > 0.0 else price
+        if delay <= 0.0:
+            return price
+        return price + (back if self._marginal and back < delay else delay)
 
     def book(self, out: float | None, back: float, made: float, now: float, wanted: float) -> None:
         """Add the copies of a value that leaves the device; arguments as in `price`."""

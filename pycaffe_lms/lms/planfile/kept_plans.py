@@ -173,7 +173,7 @@ def _parse(
         check_uncopied(plan, request.requested)
         if plan.arena_bytes > limit:
             raise ValueError(f"its plan takes {human_bytes(plan.arena_bytes)}, {human_bytes(max(0, limit))} are there")
-        how = next(r for r in (None, request.first, *search.auto, *SWAP) if about["how"] == _as_json(r))
+        how = next(r for r in (None, request.first, *search.long, *search.auto, *SWAP) if about["how"] == _as_json(r))
         times = time_plan(plan, request.costs)
         return replace(
             plan,

@@ -80,7 +80,7 @@ def _planned(
             page=page,
             search=search,
         )
-    rules = search.auto if config.recomputes else SWAP
+    rules = search.rules_for(len(request.program.steps)) if config.recomputes else SWAP
     return optimise(
         request.program,
         request.buffers,

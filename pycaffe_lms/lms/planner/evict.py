@@ -161,7 +161,7 @@ class EvictionPass:
         self.reusing: dict[int, int] = {}  # in-place reuse in the running step: old buffer -> new one
         self.needed_soon: set[int] = set()  # values being restored and their inputs: evicted last
         self.found = Evictions()
-        self.links = LinkQueue()
+        self.links = LinkQueue(rules.marginal)
         for b, x in self.tracked.items():
             if x.uses and x.uses[0][1] is not Mode.OVERWRITE:
                 self._put(b, _ON_HOST)
@@ -463,9 +463,24 @@ class EvictionPass:
         near.update(*(self.tracked[b].readers for b in self.can.makes[r] if b in self.tracked))
         if near:
             price += self.rules.linked_weight * self.dropped.group_seconds(near)
+        if self.rules.marginal:
+            price += self._dead_seconds(r)
         if self.remat_cost is not None and wanted < self.n and self.remat_cost.large(b, self.limit):
             price += self.remat_cost.price(b, self._chain(r), wanted, self.limit)
         return price
+
+    def _dead_seconds(self, r: int) -> float:
+        """Return the seconds of the steps that would have to run again for step `r` alone: nothing else reads what they
+        made, and it is gone."""
+        seconds, seen, todo = 0.0, {r}, [r]
+        while todo:
+            for x in self.can.reads[todo.pop()]:
+                if x in self.gone and (m := self.tracked[x].maker) is not None and m not in seen:
+                    seen.add(m)
+                    if m not in self.dropped.wanted and m in self.costs.again:
+                        seconds += self.costs.again[m]
+                        todo.append(m)
+        return seconds
 
     def _step_price(self, b: int, r: int) -> float:
         """Return the seconds that running step `r` again for `b` costs by itself."""
