@@ -50,6 +50,7 @@ COMMANDS = {
     ): "an iteration of `pycaffe-lms train`",
     ("docs/install.md", "They take about 1.3 GB (`cpu`), 4.6 GB (`cuda`) and 5.9 GB"): "docker images pycaffe-lms",
     ("docs/speed.md", "with 13.7 GiB of host memory"): "python tools/bench/transformer.py --net 1.3b",
+    ("docs/speed.md", "times as long, with 19.3 GiB"): "python tools/bench/transformer.py --net 1.3b",
     ("docs/speed.md", "one plan took 172.2, 172.3, 174.5 and 176.9 ms"): "python tools/bench/lms.py",
     ("docs/speed.md", "With `--math bf16` ResNet-50 takes 0.68 and 1.69 ms"): "python tools/bench/inference.py",
 }
