@@ -39,7 +39,7 @@ def inner_product_forward(
 def inner_product_backward_data(
     dy: HostArray, w: HostArray, dx: HostArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """Write to dx, or add if `accumulate`, dy w. Sums of bfloat16 arrays, old values included, are rounded once."""
+    """Write to dx, or add if `accumulate`, dy w. Of bfloat16 arrays a device may round dy w before it adds it."""
     _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose, accumulate)
 
 

@@ -37,7 +37,7 @@ def inner_product_forward(
 def inner_product_backward_data(
     dy: AnyArray, w: AnyArray, dx: AnyArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """Write to dx, or add if `accumulate`, dy w. Of bfloat16 arrays cuBLAS may round dy w before it adds it."""
+    """Write to dx, or add if `accumulate`, dy w. Of bfloat16 arrays a device may round dy w before it adds it."""
     cuda.gemm(False, transpose, m, k, n, 1.0, dy, w, 1.0 if accumulate else 0.0, dx)
 
 
