@@ -251,8 +251,7 @@ def _copies_or_again(marginal: bool, spare: int) -> list[tuple[int, bool]]:
     memory but for `spare` buffers of its size. Return the order of the steps."""
     mb = 1 << 20
     sizes = {"base": 8, "made": 8, "wide": 24 - 8 * spare}
-    ids = {name: b for b, name in enumerate(sizes)}
-    R, O = Mode.READ, Mode.OVERWRITE  # noqa: E741
+    ids, modes = {name: b for b, name in enumerate(sizes)}, (Mode.READ, Mode.OVERWRITE)
     steps = [
         ("base", "", "base"),
         ("made", "base", "made"),
@@ -264,8 +263,10 @@ def _copies_or_again(marginal: bool, spare: int) -> list[tuple[int, bool]]:
     program = Program(
         "full",
         tuple(
-            Step(name, tuple([Access(ids[b], R) for b in reads.split()] + [Access(ids[b], O) for b in makes.split()]))
-            for name, reads, makes in steps
+            Step(
+                name, tuple(Access(ids[b], mode) for part, mode in zip(does, modes, strict=True) for b in part.split())
+            )
+            for name, *does in steps
         ),
         frozenset(),
     )

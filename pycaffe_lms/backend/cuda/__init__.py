@@ -173,9 +173,11 @@ def compile_kernels(wanted: Iterable[Kernel]) -> None:
             done.result()
 
 
-_PAUSE = """
+NOW = """
 __device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
-extern "C" __global__ void pause(long long ns) { for (const long long start = now(); now() - start < ns;); }
+"""  # nanoseconds of the GPU's clock
+_PAUSE = f"""{NOW}
+extern "C" __global__ void pause(long long ns) {{ for (const long long start = now(); now() - start < ns;); }}
 """
 
 

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import launch, require
+from . import NOW, launch, require
 
 if TYPE_CHECKING:
     from . import CudaDevice
 
-_SOURCE = """
-__device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
-extern "C" __global__ void start_time(long long* times) { times[0] = now(); }
-extern "C" __global__ void stop_time(long long* times, long long* shown) {
+_SOURCE = f"""{NOW}
+extern "C" __global__ void start_time(long long* times) {{ times[0] = now(); }}
+extern "C" __global__ void stop_time(long long* times, long long* shown) {{
   times[1] += now() - times[0];
   *shown = times[1];
-}
+}}
 """
 
 

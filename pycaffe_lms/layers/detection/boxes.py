@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import HostArray
-from ...ops.cpu.detection.nms import greedy
+from ...ops.cpu.detection.nms import areas, greedy
 from ...proto import caffe_pb2
 
 __all__ = ["areas", "decode", "encode", "overlaps", "priors_of", "suppress", "to_pixels"]
@@ -24,16 +24,6 @@ def priors_of(blob: HostArray) -> tuple[HostArray, HostArray]:
     """Return the default boxes and their variances, (P, 4) each, from PriorBox's top (1, 2, P * 4)."""
     boxes, variances = blob[0].reshape(2, -1, 4)
     return boxes, variances
-
-
-def areas(boxes: HostArray, pixels: bool = False) -> HostArray:
-    """Return the areas of boxes (..., 4): shape (...). Those that end before they begin have 0.
-
-    pixels: count both ends in, as for boxes of whole pixels.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # boxes of a net that is not trained can be infinite
-        sides = boxes[..., 2:] - boxes[..., :2]
-        return np.asarray(np.where((sides >= 0).all(axis=-1), (sides + int(pixels)).prod(axis=-1), boxes.dtype.type(0)))
 
 
 def overlaps(a: HostArray, b: HostArray, pixels: bool = False) -> HostArray:

@@ -50,7 +50,7 @@ def batched_nms(
             best = chosen[np.argsort(-own[chosen], kind="stable")[:most]]
             corners = boxes[image, best, label if boxes.shape[2] > 1 else 0]
             found = np.empty(len(best), np.int64)
-            n = greedy(corners, _areas(corners), limit, factor, end, found)
+            n = greedy(corners, areas(corners), limit, factor, end, found)
             kept[image, label, :n] = best[found[:n]]
             numbers[image, label] = n
 
@@ -83,11 +83,14 @@ def detection_rows(
         found[image] = len(chosen)
 
 
-def _areas(boxes: HostArray) -> HostArray:
-    """Return the areas of boxes (M, 4); those that end before they begin have 0."""
+def areas(boxes: HostArray, pixels: bool = False) -> HostArray:
+    """Return the areas of boxes (..., 4): shape (...). Those that end before they begin have 0.
+
+    pixels: count both ends in, as for boxes of whole pixels.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # boxes of a net that is not trained can be infinite
-        sides = boxes[:, 2:] - boxes[:, :2]
-        return np.asarray(np.where((sides >= 0).all(axis=1), sides[:, 0] * sides[:, 1], boxes.dtype.type(0)))
+        sides = boxes[..., 2:] - boxes[..., :2]
+        return np.asarray(np.where((sides >= 0).all(axis=-1), (sides + int(pixels)).prod(axis=-1), boxes.dtype.type(0)))
 
 
 _TOGETHER = 64  # boxes that one is compared with at a time, in vector instructions

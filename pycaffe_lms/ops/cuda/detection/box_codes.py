@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...exponential import LARGEST, LEAST, LN2_HIGH, LN2_LOW, PER_LN2, TERMS
-from .rounded import ROUNDED
+from ..rounded import ROUNDED
 
 __all__ = ["decode_boxes"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
-from .rounded import ROUNDED
+from ..rounded import ROUNDED
 
 __all__ = ["batched_nms", "detection_rows"]
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ..rounded import ROUNDED
 
 __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psroi_pool_forward"]
 
-REGION = """
-// rounded on their own: a product that is fused with a sum has other digits
-__device__ inline float times(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double times(double a, double b) { return __dmul_rn(a, b); }
-__device__ inline float plus(float a, float b) { return __fadd_rn(a, b); }
-__device__ inline double plus(double a, double b) { return __dadd_rn(a, b); }
-
+_HELPERS = """
 __device__ inline int nearest(T value) {  // halves away from 0
   const T far = (T)(1 << 20), v = value < -far ? -far : value > far ? far : value;
   const int whole = (int)v;
@@ -31,6 +26,7 @@ __device__ inline int image_of(const T* roi, long long images) {  // -1: none, o
   return valid ? (int)roi[0] : -1;
 }
 """
+REGION = ROUNDED + _HELPERS
 
 _SOURCE = (
     REGION
