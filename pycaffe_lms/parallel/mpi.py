@@ -44,11 +44,12 @@ _SIZES = {  # variables in which a launcher says how many processes it started, 
 }
 _HEADER = struct.Struct("<4sBQQ")  # magic, operation, number of the messages to this rank, bytes that follow
 _MAGIC = b"cfm1"
-_HEADER_TAG, _DATA_TAG, _NOTE_TAG = 1, 2, 3
+_HEADER_TAG, _DATA_TAG, _NOTE_TAG, _WAITED_TAG = 1, 2, 3, 4
 _NAMES = ("a sum", "a broadcast", "an exchange", "a gathering of parts", "a gathering of values")
 _SUM, _BROADCAST, _EXCHANGE, _GATHER_PARTS, _GATHER = range(5)
 _LONGEST_NAP_S = 2e-4  # between two looks at requests; MPI moves data only when it is called
 _OTHERS_S = 0.5  # a rank that failed waits so long for a lower one, because many errors are found by all ranks
+_WAITED_S = 1.0  # a rank that waits for several ranks listens so long for those that wait themselves
 _CAUSE_S = 1.5  # a rank that only lost another waits so long for the one that knows why
 ENDED_S = 10.0  # and so long until that one has ended all
 _FIX = (
@@ -301,11 +302,23 @@ class MpiCommunicator:
                 moved = now
             late = sorted({rank for i in left if (rank := ranks[i]) is not None})
             if now - since > self._timeout:
+                late = self._hanging(late)
                 raise self._fail(f"{self._named(late)} did not {what} within {self._timeout:g} s", fix=_FIX)
             if now - since > warn:
                 warn *= 2
                 self._say(now - since, late, what)
             time.sleep(min(_LONGEST_NAP_S, (now - moved) / 20))
+
+    def _hanging(self, late: list[int]) -> list[int]:
+        """Tell all ranks that this one has waited for too long; return the late ranks that do not say the same.
+
+        One that stops in the middle of an exchange has answered some ranks, which then wait for the others too."""
+        self._pending += [self._comm.isend(None, rank, _WAITED_TAG) for rank in self._others()]
+        hanging, until = set(late), time.monotonic() + _WAITED_S
+        while len(hanging) > 1 and time.monotonic() < until:
+            hanging -= {rank for rank in hanging if self._comm.iprobe(source=rank, tag=_WAITED_TAG)}
+            time.sleep(0.01)
+        return sorted(hanging) or late
 
     def _named(self, late: Sequence[int]) -> str:
         if not late:

@@ -17,7 +17,7 @@ from pycaffe_lms.parallel import communicator
 from pycaffe_lms.parallel import roll_call as roll_call_module
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.meeting import Meeting
-from pycaffe_lms.parallel.mpi import MpiCommunicator, MpiRanks
+from pycaffe_lms.parallel.mpi import _SUM, MpiCommunicator, MpiRanks
 from pycaffe_lms.parallel.pulse import Neighbours
 
 
@@ -88,6 +88,20 @@ def late(ranks: MpiRanks) -> str:
     return "nothing"
 
 
+def half(ranks: MpiRanks) -> str:
+    """Let the last rank stop in the middle of a sum: it has answered the first rank only."""
+    mpi = MpiCommunicator(ranks, get_device("cpu"), timeout=1.5)
+    if ranks.index == ranks.count - 1:
+        mpi._swap(_SUM, {0: np.ones(1)}, {})
+        time.sleep(3)
+        return "half"
+    try:
+        mpi.sum([np.zeros(ranks.count)])
+    except LostRank as error:
+        return str(error)
+    return "nothing"
+
+
 def roll_call(ranks: MpiRanks) -> list:
     """Let the last rank be late, stand still while the others ask, and come at last."""
     beats = ranks.roll_call()
@@ -125,7 +139,7 @@ def neighbours(ranks: MpiRanks) -> str:
 
 if __name__ == "__main__":
     ranks = MpiRanks()
-    works = {w.__name__: w for w in (operations, different, late, roll_call, neighbours)}
+    works = {w.__name__: w for w in (operations, different, late, half, roll_call, neighbours)}
     found = works[sys.argv[1]](ranks)
     Path(f"{sys.argv[2]}/{ranks.index}.json").write_text(json.dumps(found))
     if sys.argv[1] != "operations":

@@ -82,6 +82,15 @@ def test_a_late_rank_is_named_with_its_host(tmp_path):
 
 
 @needs_mpi
+def test_a_rank_that_stops_in_the_middle_of_a_sum_is_named_alone(tmp_path):
+    """The first rank waits for the second too, which waits for the last one's part."""
+    ranks, _ = run(3, "half", tmp_path)
+    for rank in (0, 1):
+        assert f"rank {rank} of 3 on {socket.gethostname()}: rank 2 (process " in ranks[rank]
+        assert "rank 1 (" not in ranks[rank] and "did not answer within 1.5 s" in ranks[rank]
+
+
+@needs_mpi
 def test_ranks_on_gpus_find_out_who_is_late(tmp_path):
     """By asking each other: the last one has made fewer calls and says nothing, then it has come."""
     ranks, _ = run(3, "roll_call", tmp_path)

@@ -83,7 +83,8 @@ def test_a_rank_that_hangs(tmp_path, rank):
     code, said = finish(ranks)
     first = 0 if rank else 1
     assert code == 1 and said.count("error:") == 1
-    assert f"error: rank {first} of 3 on {HOST}: rank {rank} (process {pids[rank]} on {HOST}) did not answer" in said
+    named = f"rank {rank} (process {pids[rank]} on {HOST})"
+    assert f"error: rank {first} of 3 on {HOST}: {named} did not answer" in said, said
     assert "within 3 s" in said and "-timeout says how long ranks wait" in said
     assert gone(pids) and time.monotonic() - since < SOON_S
 
