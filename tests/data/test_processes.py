@@ -37,7 +37,7 @@ def test_a_process_that_ends_too_early_is_an_error():
 
 def test_a_message_ends_at_its_size(monkeypatch):
     monkeypatch.setattr(processes, "_MESSAGE_BYTES", 100)
-    messages = list(processes._messages(bytes, [10, 20, 90, 1, 400, 5]))
+    messages = list(processes._messages(bytes, [10, 20, 90, 1, 400, 5], None, 0))
     sizes = []
     for message in messages:
         message.seek(0)
@@ -45,6 +45,18 @@ def test_a_message_ends_at_its_size(monkeypatch):
         while message.tell() < len(message.getbuffer()):
             sizes[-1].append(len(pickle.load(message)))
     assert sizes == [[10, 20, 90], [1, 400], [5]]
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 1 << 20, 16 << 20])
+def test_results_go_through_shared_memory_as_far_as_they_fit(monkeypatch, shared_bytes):
+    """None of a chunk's sixteen, some, all; each in its place, and none written over before it was read."""
+    if shared_bytes:
+        monkeypatch.setattr(processes, "_SHARED_BYTES", shared_bytes)
+    else:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    items = [f"bytes([{k}]) * {100000 + k}" for k in range(200)]
+    with closing(in_order_by_processes(eval, items, 2)) as results:
+        assert list(results) == [bytes([k]) * (100000 + k) for k in range(200)]
 
 
 def test_large_items_and_large_results_do_not_wait_for_each_other():

@@ -2,6 +2,8 @@
 
 Threads of one process wait for each other wherever Python itself runs: with many of them that limits work of less than
 a millisecond an item, such as reading, decoding and encoding a small picture.
+Items go through pipes. So do results, unless they fit in memory that a process shares with its parent: a pipe copies
+twice, in pieces of 64 KiB, while the parent waits.
 Covers: starting, feeding and ending the processes; what one of them does (`serve`).
 See also: workers.py, the same with threads.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 import pickle
 import signal
@@ -21,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ...errors import CaffeError, DataError
 from .workers import keep_freed_memory
@@ -32,11 +35,12 @@ _Result = TypeVar("_Result")
 _CHUNK = 16  # items that a process gets at a time
 _AHEAD = 2  # chunks that a process has got beyond those that were asked for
 _MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
+_SHARED_BYTES = 16 << 20  # of memory for the results of one chunk; what is not written takes none
 _PROGRAM = """
 import importlib.util, sys
 sys.modules["pycaffe_lms"] = importlib.util.module_from_spec(importlib.util.find_spec("pycaffe_lms"))
 from pycaffe_lms.data.transform.processes import serve
-serve()
+serve(int(sys.argv[1]))
 """
 # The package is there without nets and solvers, which its __init__ imports: a process starts four times as fast.
 
@@ -92,15 +96,32 @@ def _answers(child: _Child, count: int) -> Iterator[Any]:
         yield result
 
 
+class _InMemory(NamedTuple):
+    """Say where in shared memory a pickled result is."""
+
+    start: int
+    end: int
+
+
 class _Child:
     """Be one process, as its parent sees it."""
 
     def __init__(self, work: Callable[..., object]):
         # What this process imports, that one has to find too.
         env = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-        )
+        shared = _shared_file()
+        try:
+            self._shared = _mapped(shared)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(shared)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=env,
+                pass_fds=() if shared < 0 else (shared,),
+            )
+        finally:
+            if shared >= 0:
+                os.close(shared)
         self.ask(work)
 
     def ask(self, what: object) -> None:
@@ -116,9 +137,14 @@ class _Child:
         stream = self._process.stdout
         assert stream is not None
         try:
-            return pickle.load(stream)
+            result = pickle.load(stream)
         except (EOFError, pickle.UnpicklingError) as error:
             raise self._gone() from error
+        if not isinstance(result, _InMemory):
+            return result
+        assert self._shared is not None
+        with memoryview(self._shared) as view, view[result.start : result.end] as pickled:
+            return pickle.loads(pickled)
 
     def end(self) -> None:
         self._process.kill()
@@ -135,8 +161,23 @@ class _Child:
         )
 
 
-def serve() -> None:
-    """Answer, as one of the processes, on the standard output what is asked on the standard input, until that ends."""
+def _shared_file() -> int:
+    """Return a file in memory for the results of two chunks, -1 where the system has none."""
+    if not hasattr(os, "memfd_create"):
+        return -1
+    file = os.memfd_create("caffe-results")
+    os.ftruncate(file, _AHEAD * _SHARED_BYTES)
+    return file
+
+
+def _mapped(file: int) -> mmap.mmap | None:
+    return None if file < 0 else mmap.mmap(file, 0)
+
+
+def serve(shared: int) -> None:
+    """Answer, as one of the processes, on the standard output what is asked on the standard input, until that ends.
+
+    shared: number of the file in memory that takes results, -1 for none."""
     import cv2
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
@@ -144,16 +185,19 @@ def serve() -> None:
     keep_freed_memory()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else is written among the answers
+    memory = _mapped(shared)
     sending: Future[None] | None = None
+    turn = 0
     with ThreadPoolExecutor(1) as sender:  # the next results are made while some are sent
         work, chunks = pickle.load(asked), SimpleQueue[list[Any] | None]()
         # so that the parent never waits for this process to take a chunk, while this one waits for it to take results
         threading.Thread(target=_take, args=(asked, chunks), daemon=True).start()
         while (chunk := chunks.get()) is not None:
-            for message in _messages(work, chunk):
+            for message in _messages(work, chunk, memory, turn % _AHEAD):
                 if sending is not None:
                     sending.result()
                 sending = sender.submit(_send, answers, message)
+            turn += 1
 
 
 def _take(asked: BinaryIO, chunks: SimpleQueue[list[Any] | None]) -> None:
@@ -165,9 +209,16 @@ def _take(asked: BinaryIO, chunks: SimpleQueue[list[Any] | None]) -> None:
         chunks.put(None)
 
 
-def _messages(work: Callable[[Any], Any], chunk: list[Any]) -> Iterator[io.BytesIO]:
-    """Yield the pickled results of a chunk; a message of many small ones is not much larger than it should be."""
+def _messages(
+    work: Callable[[Any], Any], chunk: list[Any], memory: mmap.mmap | None, part: int
+) -> Iterator[io.BytesIO]:
+    """Yield the pickled results of a chunk; a message of many small ones is not much larger than it should be.
+
+    memory: takes results in place of a message, as far as they fit in this part of it. The chunk that used it before
+    was read, because the parent asks for no more than `_AHEAD` chunks at a time."""
     message = io.BytesIO()
+    size = 0 if memory is None else len(memory) // _AHEAD
+    free, end = part * size, (part + 1) * size
     for item in chunk:
         try:
             result = work(item)
@@ -175,7 +226,12 @@ def _messages(work: Callable[[Any], Any], chunk: list[Any]) -> Iterator[io.Bytes
             result = error
         except Exception:
             result = RuntimeError(traceback.format_exc())
-        pickle.dump(result, message, pickle.HIGHEST_PROTOCOL)
+        pickled = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        if memory is not None and free + len(pickled) <= end:
+            shared = _InMemory(free, free + len(pickled))
+            memory[shared.start : shared.end] = pickled
+            pickled, free = pickle.dumps(shared, pickle.HIGHEST_PROTOCOL), shared.end
+        message.write(pickled)
         if message.tell() >= _MESSAGE_BYTES:
             yield message
             message = io.BytesIO()
