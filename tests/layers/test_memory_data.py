@@ -210,7 +210,10 @@ def test_pycaffe_sets_arrays():
     assert net.blobs["label"].data.shape == (2,)  # in Caffe (2,), and (2, 1, 1, 1) from the first forward on
     data, labels = some(4)
     net.set_input_arrays(data, labels)
-    assert net.forward()["loss"] > 0
+    loss, scores = net.forward()["loss"], net.blobs["ip"].data.astype(np.float64)
+    known = np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1)) + scores.max(1) - scores[[0, 1], [0, 1]]
+    most = -np.log(np.finfo(np.float32).tiny)
+    assert loss == pytest.approx(np.minimum(known, most).mean(), rel=1e-5, abs=1e-5)
     np.testing.assert_array_equal(net.blobs["x"].data, data[:2])
     assert net.blobs["label"].data.shape == (2,)
     net.layers[0].set_batch_size(4)
