@@ -202,3 +202,14 @@ def test_declarations():
 def test_refused(type, text, shapes, error, message):
     with pytest.raises(error, match=f'layer "l".*{message}'):
         LayerBench(type, text, shapes)
+
+
+@pytest.mark.parametrize(
+    "kind, more", [("SoftmaxWithLoss", ()), ("MultinomialLogisticLoss", ()), ("InfogainLoss", (np.eye(2),))]
+)
+def test_the_loss_of_a_perfect_prediction_has_no_minus(kind, more):
+    """As in Caffe, which subtracts logarithms from 0: nobody reads "loss = -0"."""
+    bench = LayerBench(kind, "", ((2, 2), (2,), *(m.shape for m in more)), dtype=np.float32)
+    scores = np.eye(2, dtype=np.float32) * (1 if kind == "MultinomialLogisticLoss" else 200)
+    (loss,) = bench.forward([scores, np.arange(2, dtype=np.float32), *(m.astype(np.float32) for m in more)])
+    assert loss == 0 and not np.signbit(loss)

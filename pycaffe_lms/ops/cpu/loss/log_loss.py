@@ -37,7 +37,8 @@ def multinomial_loss_forward(
     if wrong.any():
         loss.fill(np.nan)
         return
-    loss.fill(-np.log(np.maximum(p.reshape(n, c)[np.arange(n), label], _FLOOR)).sum(dtype=np.float64) * scale)
+    total = np.log(np.maximum(p.reshape(n, c)[np.arange(n), label], _FLOOR)).sum(dtype=np.float64)
+    loss.fill((0.0 - total) * scale)  # never -0, which would be shown
 
 
 def multinomial_loss_backward(
@@ -86,7 +87,7 @@ def infogain_loss_forward(
         gains *= matrix[label[items]].transpose(0, 2, 1)
         gains *= counted[items, None]
         total += float(gains.sum(dtype=np.float64))
-    loss.fill(-total / norm[0])
+    loss.fill((0.0 - total) / norm[0])
 
 
 def infogain_loss_backward(

@@ -59,7 +59,7 @@ def softmax_loss_forward(
         return
     o, i = np.nonzero(counted)
     p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
-    loss.fill(-np.log(np.maximum(p, FLT_MIN)).sum(dtype=np.float64) / norm[0])
+    loss.fill((0.0 - np.log(np.maximum(p, FLT_MIN)).sum(dtype=np.float64)) / norm[0])  # never -0, which would be shown
 
 
 def softmax_losses(prob: HostArray, label: HostArray, losses: HostArray, grid: LabelGrid) -> None:
@@ -70,7 +70,7 @@ def softmax_losses(prob: HostArray, label: HostArray, losses: HostArray, grid: L
     losses.fill(0)
     o, i = np.nonzero(counted & ~wrong)
     p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
-    losses[o, i] = -np.log(np.maximum(p, FLT_MIN))
+    losses[o, i] = 0 - np.log(np.maximum(p, FLT_MIN))
     losses[wrong] = np.nan
 
 
