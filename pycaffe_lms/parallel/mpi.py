@@ -312,7 +312,10 @@ class MpiCommunicator:
     def _hanging(self, late: list[int]) -> list[int]:
         """Tell all ranks that this one has waited for too long; return the late ranks that do not say the same.
 
-        One that stops in the middle of an exchange has answered some ranks, which then wait for the others too."""
+        One that stops in the middle of an exchange has answered some ranks, which then wait for the others too. Where
+        nobody is known to be late, the communicator itself is not complete, and carries no messages."""
+        if not late:
+            return late
         self._pending += [self._comm.isend(None, rank, _WAITED_TAG) for rank in self._others()]
         hanging, until = set(late), time.monotonic() + _WAITED_S
         while len(hanging) > 1 and time.monotonic() < until:

@@ -88,6 +88,18 @@ def late(ranks: MpiRanks) -> str:
     return "nothing"
 
 
+def absent(ranks: MpiRanks) -> str:
+    """Let the last rank never make a communicator."""
+    if ranks.index == ranks.count - 1:
+        time.sleep(3)
+        return "absent"
+    try:
+        MpiCommunicator(ranks, get_device("cpu"), timeout=1.5)
+    except LostRank as error:
+        return str(error)
+    return "nothing"
+
+
 def half(ranks: MpiRanks) -> str:
     """Let the last rank stop in the middle of a sum: it has answered the first rank only."""
     mpi = MpiCommunicator(ranks, get_device("cpu"), timeout=1.5)
@@ -139,7 +151,7 @@ def neighbours(ranks: MpiRanks) -> str:
 
 if __name__ == "__main__":
     ranks = MpiRanks()
-    works = {w.__name__: w for w in (operations, different, late, half, roll_call, neighbours)}
+    works = {w.__name__: w for w in (operations, different, late, absent, half, roll_call, neighbours)}
     found = works[sys.argv[1]](ranks)
     Path(f"{sys.argv[2]}/{ranks.index}.json").write_text(json.dumps(found))
     if sys.argv[1] != "operations":

@@ -82,6 +82,13 @@ def test_a_late_rank_is_named_with_its_host(tmp_path):
 
 
 @needs_mpi
+def test_a_rank_that_never_comes(tmp_path):
+    ranks, _ = run(3, "absent", tmp_path)
+    for rank in (0, 1):
+        assert f"rank {rank} of 3 on {socket.gethostname()}: another rank of 3 did not come within 1.5 s" in ranks[rank]
+
+
+@needs_mpi
 def test_a_rank_that_stops_in_the_middle_of_a_sum_is_named_alone(tmp_path):
     """The first rank waits for the second too, which waits for the last one's part."""
     ranks, _ = run(3, "half", tmp_path)

@@ -153,6 +153,8 @@ class _Child:
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):  # of what was not sent any more
                 stream.close()
+        if self._shared is not None:
+            self._shared.close()
 
     def _gone(self) -> DataError:
         return DataError(

@@ -70,7 +70,7 @@ def softmax_losses(prob: HostArray, label: HostArray, losses: HostArray, grid: L
     losses.fill(0)
     o, i = np.nonzero(counted & ~wrong)
     p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
-    losses[o, i] = 0 - np.log(np.maximum(p, FLT_MIN))
+    losses[o, i] = -np.log(np.maximum(p, FLT_MIN))
     losses[wrong] = np.nan
 
 
