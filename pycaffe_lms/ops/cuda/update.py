@@ -16,16 +16,17 @@ from ...backend.cuda import launch
 from ..update_rules import DECOUPLED, HISTORIES, UpdateNumbers
 from ..update_table import CHUNK, ROW, make_table, table_words
 from .elementwise import QUADS, elementwise, run
+from .rounded import ROUNDED
 
 __all__ = ["solver_update", "solver_update_all", "solver_update_all_plan"]
 
 # Every rounding is written out, so that all kernels that include this give the same bits: a compiler is free to join a
 # plain product with the sum around it.
-_ARITHMETIC = """
+_ARITHMETIC = (
+    ROUNDED
+    + """
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ inline float times(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double times(double a, double b) { return __dmul_rn(a, b); }
 struct Numbers { T rate, decay, scale, keep, less, keep2, less2, delta, pull; bool l1; };
 __device__ inline Numbers numbers_of(double rate, double decay, double scale, double l1, double keep, double keep2,
                                      double delta, double pull) {
@@ -40,6 +41,7 @@ __device__ inline T gradient(const Numbers& n, T w, T diff) {
   return fused(n.scale, diff, pulled(n, w));
 }
 """
+)
 
 # rule -> statements that set the histories h (and h2) and return the update
 _RULES = {
