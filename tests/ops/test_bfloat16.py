@@ -11,10 +11,11 @@ import pytest
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.backend.cuda import prelude
-from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops import attention_plan, load_ops
 from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.activation.relu import relu_forward
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
+from pycaffe_lms.ops.cuda.cudnn import attention as fused_attention
 from pycaffe_lms.ops.geometry import PoolGeometry
 from pycaffe_lms.ops.product_plan import product_plan
 from pycaffe_lms.ops.records import (
@@ -420,6 +421,40 @@ def test_attention_on_a_gpu(name, unwanted):
     for a, b in zip(ours, theirs, strict=True):
         a, b = widened_copy(a), widened_copy(b)
         np.testing.assert_allclose(b, a, rtol=2**-5, atol=2**-6 * np.abs(a).max())
+
+
+@pytest.mark.parametrize("unwanted", [None, 0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_attention_backward_in_parts_on_a_gpu(packed, unwanted, monkeypatch):
+    """The same bits as that of all items at once, in workspace for a part of them."""
+    if packed and unwanted is not None:
+        pytest.skip("a packed array has one gradient")
+    shape = AttentionShape(6, 160, 160, 4, 2, 64, 0.125, True, 0, 64, packed)
+    rng, (wide, narrow), cupy = np.random.default_rng(4), (4 * 64, 2 * 64), cuda.require()
+    widths = (wide + 2 * narrow,) if packed else (wide, narrow, narrow)
+    given = [half(rng.standard_normal((6, 160, width))) for width in widths] + [None, None] * packed
+    dy, found = cupy.array(half(rng.standard_normal((6, 160, wide)))), []
+    for most in (1 << 40, None):
+        if most is None:  # two items
+            most = -(-found[0][0].fused.backward.workspace_bytes * 2 // 6)
+        monkeypatch.setattr(attention_plan, "BACKWARD_BYTES", most)
+        monkeypatch.setattr(fused_attention, "_plans", {})
+        plan = load_ops("cuda").attention.plan(shape, np.float32, True)
+        inputs, gradients = (QueryKeyValue(*(None if a is None else cupy.array(a) for a in given)) for _ in range(2))
+        if unwanted is not None:
+            gradients = gradients._replace(**{("query", "key")[unwanted]: None})
+        y, lse = cupy.zeros_like(dy), cupy.zeros((6, 4, 160), np.float32)
+        forward, backward = (cupy.zeros(size, np.uint8) for size in (plan.forward_bytes, plan.backward_bytes))
+        load_ops("cuda").attention.forward(plan, inputs, y, lse, forward, None)
+        load_ops("cuda").attention.backward(plan, inputs, y, dy, gradients, lse, backward, None)
+        found.append((plan, [cupy.asnumpy(g) for g in gradients if g is not None]))
+    (whole, one), (parts, other) = found
+    assert whole.fused.part == 6 and parts.fused.part == 2 and parts.backward_bytes < whole.backward_bytes
+    for a, b in zip(one, other, strict=True):
+        assert widened_copy(a).any()
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("last", [False, True])

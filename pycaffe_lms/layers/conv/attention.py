@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import AnyArray
+from ...ops.attention_plan import fused_backward_bytes
 from ...ops.records import AttentionCache, AttentionShape, QueryKeyValue
 from ..base import TRAIN, Count, Declaration, Lives, Needs, Ops, Pass, Shape, Shapes
 from ..mixins import RandomLayer
@@ -163,9 +164,11 @@ class AttentionLayer(RandomLayer):
         self.scratch("lse", (self.shape.items, self.heads, self.shape.queries), lives=self.saved_if_needed)
         if self.plan.forward_bytes:
             self.scratch("work", (self.plan.forward_bytes,), dtype=np.uint8, lives=Lives.CALL, backward=False)
-        if self.plan.backward_bytes:
-            size = (self.plan.backward_bytes,)
-            self.scratch("backward_work", size, dtype=np.uint8, lives=Lives.CALL, forward=False)
+        nbytes = self.plan.backward_bytes
+        if nbytes and self.context.half and self.plan.fused is None:  # as much as on a GPU, so that plans fit one
+            nbytes = max(nbytes, fused_backward_bytes(self.shape))
+        if nbytes:
+            self.scratch("backward_work", (nbytes,), dtype=np.uint8, lives=Lives.CALL, forward=False)
 
     def _shape(self, bottom_shapes: Shapes) -> AttentionShape:
         n, t, _ = bottom_shapes[0]

@@ -2,7 +2,8 @@
 
 Queries and the result lie as (items, queries, heads, dim), keys and values as (items, keys, kv_heads, dim); packed, a
 position's queries, keys and values follow each other. Weights are not dropped here. Sums are float32. The backward is
-cuDNN's deterministic one. Engines whose sums change their order between runs are left out.
+cuDNN's deterministic one, whose workspace holds the gradients of all weights: it runs for a part of the items at a
+time. Engines whose sums change their order between runs are left out.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ....backend.cuda.rehearsal import is_rehearsal
 from ....errors import DeviceError
+from ...attention_plan import items_at_once
 from ...records import AttentionShape, QueryKeyValue
 from . import choice, library
 from .build import NEVER, CudnnGraph, CudnnUnsupported, first_line, handle, lock, runner
@@ -31,18 +35,21 @@ _plans: dict[tuple[int, AttentionShape], CudnnAttention | CudnnUnsupported] = {}
 class CudnnAttention:
     """Hold an attention's two graphs on one device. Calls queue on CuPy's current stream and return at once.
 
-    Arrays are C-contiguous, on the device, at multiples of 16 bytes. Raises DeviceError where cuDNN fails.
+    Arrays are C-contiguous, on the device, at multiples of 16 bytes. part: items of one run of the backward's graph, a
+    divisor of all. Raises DeviceError where cuDNN fails.
     """
 
     shape: AttentionShape
     device: int
     forward: CudnnGraph
     backward: CudnnGraph
+    part: int
 
     @property
     def backward_bytes(self) -> int:
         """Return the bytes of workspace of the backward, with room for gradients that nobody wants."""
-        return _align(self.backward.workspace_bytes) + max(_elements(self.shape)) * BFLOAT16.itemsize
+        unwanted = max(_elements(self.shape._replace(items=self.part))) * BFLOAT16.itemsize
+        return _align(self.backward.workspace_bytes) + unwanted
 
     def run_forward(self, inputs: QueryKeyValue, y: AnyArray, lse: AnyArray, work: AnyArray | None) -> None:
         """Compute y and lse (items, heads, queries), float32: logarithms of the rows' sums of exponentials."""
@@ -59,9 +66,11 @@ class CudnnAttention:
     ) -> None:
         """Compute the gradients of queries, keys and values; those that are None are written to workspace."""
         unwanted = work.data.ptr + _align(self.backward.workspace_bytes)
-        made = {name: unwanted if g is None else g.data.ptr for name, g in zip(_GRADIENTS, gradients, strict=True)}
-        known = _addresses(inputs) | {_RESULT: y.data.ptr, _LSE: lse.data.ptr, _SLOPE: dy.data.ptr}
-        self._run(self.backward, known | made, work)
+        made = {name: g.data.ptr for name, g in zip(_GRADIENTS, gradients, strict=True) if g is not None}
+        first = _addresses(inputs) | {_RESULT: y.data.ptr, _LSE: lse.data.ptr, _SLOPE: dy.data.ptr} | made
+        each, nowhere = _item_bytes(self.shape), dict.fromkeys(_GRADIENTS, unwanted)
+        for item in range(0, self.shape.items, self.part):
+            self._run(self.backward, nowhere | {name: at + item * each[name] for name, at in first.items()}, work)
 
     def _run(self, graph: CudnnGraph, addresses: Mapping[int, int], work: AnyArray | None) -> None:
         if is_rehearsal():
@@ -92,7 +101,7 @@ def plan(shape: AttentionShape) -> CudnnAttention:
         if key not in _plans:
             try:
                 _plans[key] = CudnnAttention(
-                    key[1], device, _build(key[1], device, False), _build(key[1], device, True)
+                    key[1], device, _build(key[1], device, False), *_build_backward(key[1], device)
                 )
             except CudnnUnsupported as error:
                 _plans[key] = CudnnUnsupported(error.message)  # without the frames, which keep the caller's net alive
@@ -100,6 +109,13 @@ def plan(shape: AttentionShape) -> CudnnAttention:
     if isinstance(found, CudnnUnsupported):
         raise CudnnUnsupported(found.message)
     return found
+
+
+def _build_backward(shape: AttentionShape, device: int) -> tuple[CudnnGraph, int]:
+    """Return the backward's graph and for how many items it is."""
+    whole = _build(shape, device, True)
+    part = items_at_once(shape, whole.workspace_bytes)
+    return (whole if part == shape.items else _build(shape._replace(items=part), device, True)), part
 
 
 def _build(shape: AttentionShape, device: int, backward: bool) -> CudnnGraph:
@@ -173,6 +189,15 @@ def _elements(shape: AttentionShape) -> tuple[int, int]:
     """Return the elements of the queries and of the keys."""
     each = shape.items * shape.dim
     return each * shape.queries * shape.heads, each * shape.keys * shape.kv_heads
+
+
+def _item_bytes(shape: AttentionShape) -> dict[int, int]:
+    """Return the bytes from one item to the next of each array of the backward."""
+    query, key = (t * row * BFLOAT16.itemsize for t, row in zip((shape.queries, shape.keys), shape.row, strict=True))
+    wide, one = shape.queries * shape.heads * shape.dim * BFLOAT16.itemsize, np.dtype(np.float32).itemsize
+    inputs = {_QUERY: query, _KEY: key, _VALUE: key}
+    gradients = dict(zip(_GRADIENTS, (query, key, key), strict=True))
+    return inputs | gradients | {_RESULT: wide, _SLOPE: wide, _LSE: shape.heads * shape.queries * one}
 
 
 def _align(size: int) -> int:
