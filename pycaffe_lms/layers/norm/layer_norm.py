@@ -68,7 +68,7 @@ class _NormOfRows(Layer):
         return RowMoments(io.scratch.get("mean"), io.scratch["inv_std"])
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:
-        return 2.1, 1.0  # measured
+        return 1.3 if forward or again else 1.8, 1.0  # measured
 
     def forward(self, io: Pass) -> None:
         affine = Affine(*(io.param[i] if i < len(self.params) else None for i in range(2)))
