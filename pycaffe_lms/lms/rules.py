@@ -63,7 +63,7 @@ AUTO = (
 )
 LONG = (
     Rules(linked_weight=0.1, surplus_weight=0.3, memory_share=0.85, marginal=True),
-    Rules(linked_weight=0.0, checkpoint_density=20.0, surplus_weight=0.3, memory_share=0.85, marginal=True),
+    Rules(linked_weight=0.1, surplus_weight=0.6, memory_share=0.7, marginal=True),
     AUTO[4],
 )
 
