@@ -13,9 +13,10 @@ from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.layers.conv import attention
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.rules import AUTO, SEARCH
+from pycaffe_lms.lms.rules import AUTO, LONG, SEARCH
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.program import scatter_reduction
+from pycaffe_lms.ops import attention_plan
 from pycaffe_lms.parallel import communicator, pulse
 from pycaffe_lms.solvers.rules import RULES
 
@@ -55,6 +56,7 @@ FACTS = {
     "docs/plan_search.md": [
         f"{AUTO[2].checkpoint_density:.0f}, {AUTO[3].checkpoint_density:.0f} and {AUTO[4].checkpoint_density:.0f} "
         f"checkpoints for a hundred steps, and {AUTO[2].memory_share:.0%} of the memory",
+        f"One of these leaves {1 - LONG[1].memory_share:.0%} of the memory free",
         "Four more are tried since",
         "These ten are tried, and one for small budgets",
     ],
@@ -64,7 +66,10 @@ FACTS = {
         f"At {H200.link_in / 1e9:.0f} GB/s each way, one direction",
     ],
     "docs/tools.md": [f"for another says after {WAIT:.0f} seconds"],
-    "docs/transformers.md": [f"takes up to {2 * attention._BLOCK_BYTES // MIB} MiB of workspace"],
+    "docs/transformers.md": [
+        f"takes up to {2 * attention._BLOCK_BYTES // MIB} MiB of workspace",
+        f"as many items at a time as {attention_plan.BACKWARD_BYTES // MIB} MiB of workspace allow",
+    ],
     "docs/tutorials/4_larger_than_memory.md": [f"fit a GPU with {T4.memory // GIB} GiB, such as a T4"],
     "docs/tutorials/5_several_gpus.md": [
         f"the log names it after {WAIT:.0f} seconds",
