@@ -20,16 +20,18 @@ def test_the_table_compares_with_one_gpu_of_the_same_mode(scaling):
     lines = [
         {"gpus": 1, "mode": "off", "layer_wise": True, "batch": 8, "images_per_s": 100.0},
         {"gpus": 2, "mode": "off", "layer_wise": True, "batch": 8, "images_per_s": 190.0},
+        {"gpus": 4, "mode": "off", "layer_wise": None, "batch": 8, "images_per_s": 400.0},
         {"gpus": 4, "mode": "off", "layer_wise": False, "batch": 8, "images_per_s": 300.0},
         {"gpus": 2, "mode": "auto", "layer_wise": True, "batch": 8, "images_per_s": 150.0},
         {"gpus": 4, "mode": "auto", "layer_wise": True, "batch": 8, "error": "rank 1 | gone\nTraceback"},
     ]
     assert scaling.markdown(lines).splitlines()[2:] == [
-        "| 1 | off | - | 8 | 100 | 100.0% |",
-        "| 2 | off | beside the backward | 8 | 190 | 95.0% |",
-        "| 4 | off | at the end | 8 | 300 | 75.0% |",
-        "| 2 | auto | beside the backward | 8 | 150 |  |",
-        "| 4 | auto | beside the backward | 8 | rank 1 / gone | |",
+        "| 1 | off | - | 8 | 100 | 100.0% |  |",
+        "| 2 | off | beside the backward | 8 | 190 | 95.0% |  |",
+        "| 4 | off | none, each by itself | 8 | 400 | 100.0% | 100.0% |",
+        "| 4 | off | at the end | 8 | 300 | 75.0% | 75.0% |",
+        "| 2 | auto | beside the backward | 8 | 150 |  |  |",
+        "| 4 | auto | beside the backward | 8 | rank 1 / gone | | |",
     ]
 
 
@@ -50,6 +52,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 def test_a_small_run(tmp_path):
     (tmp_path / "train_dummy.prototxt").write_text(NET)
     words = ["--model", tmp_path, "--batch", "1", "--gpus", "2", "--iterations", "1", "--backend", "cpu"]
+    words += ["--apart", "--warm", "0.01"]
     out = tmp_path / "out.json"
     done = subprocess.run(
         [sys.executable, BENCH / "scaling.py", *words, "--modes", "off", "--json", out],
@@ -59,6 +62,7 @@ def test_a_small_run(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = json.loads(out.read_text())
-    assert [(x["gpus"], x["layer_wise"]) for x in lines] == [(2, True), (2, False)]
-    assert all(x["images_per_s"] == pytest.approx(2 / x["seconds"]) for x in lines)
-    assert done.stdout.count("| 2 | off |") == 2
+    assert [(x["gpus"], x["layer_wise"]) for x in lines] == [(2, None), (2, True), (2, False)]
+    assert all(x["images_per_s"] == pytest.approx(2 / x["seconds"]) for x in lines[1:])
+    assert lines[0]["images_per_s"] > 1 / lines[0]["seconds"]  # those of both
+    assert done.stdout.count("| 2 | off |") == 3
