@@ -34,9 +34,10 @@ def in_blocks(shape: AttentionShape, dtype: DTypeLike) -> AttentionPlan:
 
 
 def items_at_once(shape: AttentionShape, nbytes: int) -> int:
-    """Return for how many items a fused backward runs at a time: the most, of those that divide all, for which
-    BACKWARD_BYTES are enough where all take `nbytes`; else the least. Each part's logarithms begin at a multiple of 16
-    bytes."""
+    """Return for how many items a fused backward runs at a time, a divisor of all.
+
+    It is the largest whose workspace is at most BACKWARD_BYTES, or else the smallest. The logarithms of each part begin
+    at a multiple of 16 bytes, as cuDNN wants it. nbytes: of workspace for all items."""
     items, rows = max(1, shape.items), shape.heads * shape.queries
     most = max(1, BACKWARD_BYTES * items // max(1, nbytes))
     parts = [part for part in range(1, items + 1) if items % part == 0 and (part == items or part * rows % 4 == 0)]

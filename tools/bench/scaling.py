@@ -10,9 +10,9 @@ step, as with `-graph off`. --ctas limits the blocks, and so the multiprocessors
 layers (its variable NCCL_MAX_CTAS): fewer are slower, which sums beside the backward can afford. A run is a process
 per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once. As in `train`, the
 host issues an iteration while the one before runs: a time is that of --iterations in a row, up to the device's end,
-divided by their number, and what counts is rank 0's median of three such, after warming up. A GPU that has run for
-some seconds may be slower, for its power is limited: see --warm. "efficiency" is images/s per GPU over those of one,
-"of apart" images/s over those without exchange.
+divided by their number, and what counts is rank 0's median of three such (with --apart, each rank's), after warming
+up. A GPU that has run for some seconds may be slower, for its power is limited: see --warm. "efficiency" is images/s
+per GPU over those of one, "of apart" images/s over those without exchange.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..registry import register_layer
 from .base import VALID, Labels, LossLayer
 
 _CHUNK_BYTES = 64 << 20  # of the scores that exist at once, as products take them
-_SCORES = 0.33  # seconds of what is done to scores besides, by those of a bfloat16 product of 693 TFLOP/s; measured
+_SCORES = 0.33  # softmax's passes over the scores take this share of a bfloat16 product at 693 TFLOP/s, on an H200
 
 
 @register_layer("LinearSoftmaxWithLoss")
