@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +68,27 @@ def test_while_a_capture_runs_nothing_is_unlocked_and_no_address_is_used_again()
     assert gc.isenabled() and address not in driver.locked and len(driver.locked) == 8
     del again
     assert not driver.locked
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no /proc/self/smaps")
+def test_memory_is_private_in_huge_pages_and_not_copied_by_a_fork():
+    memory = pinned_bytes(8 << 20, Driver())
+    flags = flags_at(memory.ctypes.data)
+    assert "sh" not in flags, "Linux gives huge pages to private memory"
+    assert "dc" in flags, "do not copy on fork"
+    if Path("/sys/kernel/mm/transparent_hugepage").exists():
+        assert "hg" in flags
+
+
+def flags_at(address):
+    """Return the VmFlags of the mapping at an address: proc(5)."""
+    here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line):
+            here = int(found[1], 16) <= address < int(found[2], 16)
+        elif here and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError(f"no mapping at {address:#x}")
 
 
 def test_nothing_is_locked_for_nothing():
