@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -16,6 +17,9 @@ import numpy as np
 from ..arrays import HostArray
 from ..backend.device import Device, align
 from ..errors import OutOfHostMemory, human_bytes
+
+if TYPE_CHECKING:
+    from .synced import SyncedMemory
 
 SEGMENT = 1 << 30  # bytes; a copy must not cross two registrations, so a slot is within one segment
 
@@ -85,49 +89,68 @@ class HostSlab:
         self._slots.clear()
         self.shared.clear()
 
-    def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, HostArray]:
-        """Return a slot (uint8) for each key, and grow the shared segments.
-
-        Args:
-            sizes: bytes of each slot, by key.
-            shared: least bytes of each shared segment.
+    def take(self, sizes: Mapping[int, int]) -> dict[int, HostArray]:
+        """Return a slot (uint8) for each key. sizes: its bytes.
 
         Raises:
             OutOfHostMemory: the limit would be exceeded; nothing was allocated.
         """
+        self._check(sum(map(align, sizes.values())))
+        return {key: slot for group in _groups(sizes) for key, slot in self._segment(group).items()}
+
+    def rehouse(self, memories: Sequence[SyncedMemory], shared: Sequence[int] = ()) -> None:
+        """Move the host copies of memories to slots, and grow the shared segments.
+
+        A segment is allocated when those before it are filled. The pageable memory that their values had is free by
+        then: the host needs room for all values and one segment, not for all values twice.
+
+        Args:
+            memories: managed; those with a host copy keep its value.
+            shared: least bytes of each shared segment.
+
+        Raises:
+            OutOfHostMemory: the limit, or what the host has, would be exceeded. Nothing was allocated, unless somebody
+                else has taken the host's memory since; then the values that have moved stay where they are now.
+        """
+        sizes = {k: memory.nbytes for k, memory in enumerate(memories)}
+        old = {k: memory.nbytes if memory.host is not None else 0 for k, memory in enumerate(memories)}
+        sizes = dict(sorted(sizes.items(), key=lambda item: not old[item[0]]))  # those that free memory come first
+        self._check(sum(map(align, sizes.values())) + self._missing(shared), sum(old.values()))
+        for group in _groups(sizes):
+            self._check(sum(map(align, group.values())))
+            for k, slot in self._segment(group).items():
+                memories[k].move_home(slot)
+        self._check(self._missing(shared))
+        self._grow(shared)
+
+    def _missing(self, shared: Sequence[int]) -> int:
+        """Return the bytes by which the shared segments must grow."""
+        here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
+        return sum(max(0, size - have) for size, have in zip(shared, here, strict=False))
+
+    def _grow(self, shared: Sequence[int]) -> None:
         here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
         small = [k for k, size in enumerate(shared) if size > here[k]]
-        need = sum(map(align, sizes.values()))
-        self._check(need + sum(shared[k] - here[k] for k in small))
         if any(here[k] for k in small):
             self.device.synchronize()  # wait for the last run's copies
         for k in small:
             if here[k]:
                 self.shared[k] = np.empty(0, np.uint8)  # free it before the larger one is allocated
             self.shared[k : k + 1] = [self.device.host_take(shared[k], pinned=True)]
-        slots: dict[int, HostArray] = {}
-        group: list[int] = []
-        room = 0
-        for key, size in sizes.items():
-            if group and room + align(size) > SEGMENT:
-                self._segment(group, sizes, slots)
-                group, room = [], 0
-            group.append(key)
-            room += align(size)
-        if group:
-            self._segment(group, sizes, slots)
+
+    def _segment(self, sizes: Mapping[int, int]) -> dict[int, HostArray]:
+        """Allocate one segment; return its slots by key."""
+        raw = self.device.host_take(sum(map(align, sizes.values())), pinned=True)
+        starts = accumulate(map(align, sizes.values()), initial=0)
+        slots = {key: raw[start : start + size] for (key, size), start in zip(sizes.items(), starts, strict=False)}
+        self._slots.append((ref(next(iter(slots.values())).base), raw.nbytes))
         return slots
 
-    def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, HostArray]) -> None:
-        raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
-        offset = 0
-        for k in keys:
-            slots[k] = raw[offset : offset + sizes[k]]
-            offset += align(sizes[k])
-        self._slots.append((ref(slots[keys[0]].base), raw.nbytes))
-
-    def _check(self, need: int) -> None:
+    def _check(self, need: int, freed: int = 0) -> None:
+        """Refuse what exceeds the limit. freed: bytes that the host gets back, which are not page-locked."""
         free = self.limit - self.nbytes if self.limit is not None else available_host_bytes()
+        if free is not None and self.limit is None:
+            free += freed
         if free is not None and need > free:
             raise OutOfHostMemory(
                 f"Large Model Support needs {human_bytes(self.nbytes + need)} of page-locked host memory, "
@@ -137,3 +160,17 @@ class HostSlab:
                 fix="lower batch_size, manage fewer buffers (larger -lms or -lms_frac), or, if the host has more "
                 "memory than it reports, say so with -lms_host",
             )
+
+
+def _groups(sizes: Mapping[int, int]) -> Iterator[dict[int, int]]:
+    """Divide slots, given by key and bytes, among segments, in order."""
+    group: dict[int, int] = {}
+    room = 0
+    for key, size in sizes.items():
+        if group and room + align(size) > SEGMENT:
+            yield group
+            group, room = {}, 0
+        group[key] = size
+        room += align(size)
+    if group:
+        yield group

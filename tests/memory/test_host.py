@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfHostMemory
 from pycaffe_lms.memory import host
 from pycaffe_lms.memory.host import HostSlab
+from pycaffe_lms.memory.states import Ask
+from pycaffe_lms.memory.synced import SyncedMemory
 
 
 class CountingDevice(SimDevice):
@@ -54,7 +58,8 @@ def test_a_segment_goes_back_with_its_last_slot(device):
     """Check that other views of a slot, such as an array that a user holds, keep its segment."""
     slab = HostSlab(device, 8192)
     slots = slab.take({0: 1024, 1: 512})
-    more = slab.take({2: 4096}, shared=[512])
+    more = slab.take({2: 4096})
+    slab.rehouse([], [512])
     device.taken.clear()
     assert (slab.segments, slab.nbytes) == (3, 1536 + 4096 + 512)
     with pytest.raises(OutOfHostMemory):
@@ -113,3 +118,59 @@ def test_without_a_limit_the_host_says_what_is_there(device, monkeypatch):
 def test_what_the_host_has_is_a_sensible_number():
     available = host.available_host_bytes()
     assert available is None or 0 < available < 1 << 50
+
+
+@pytest.fixture
+def values(device):
+    """Return eight memories of 2048 bytes, two to a segment, of which the even ones have a host copy."""
+    found = [SyncedMemory(2048, f"value{k}", device) for k in range(8)]
+    for k, memory in enumerate(found):
+        memory.manage(True)
+        if not k % 2:
+            memory.ask(Ask.OVERWRITE_CPU)
+            memory.host_bytes[:] = k + 1
+    device.taken.clear()
+    return found
+
+
+def test_values_move_segment_by_segment_and_free_what_they_had(device, values, monkeypatch):
+    old = [ref(memory.host) for memory in values if memory.host is not None]
+    alive = []
+
+    def host_take(nbytes, *, pinned=False):
+        alive.append(sum(array() is not None for array in old))
+        return SimDevice.host_take(device, nbytes, pinned=pinned)
+
+    monkeypatch.setattr(device, "host_take", host_take)
+    slab = HostSlab(device)
+    slab.rehouse(values, [1024])
+    assert alive == [4, 2, 0, 0, 0], "before each segment of two values, and before the shared one"
+    assert [memory.host[0] for memory in values[::2]] == [1, 3, 5, 7]
+    assert all(memory.locked and memory.host.nbytes == 2048 for memory in values)
+    assert (slab.nbytes, slab.segments, slab.shared_bytes) == (8 * 2048 + 1024, 5, 1024)
+
+
+def test_what_moving_frees_counts_as_available(device, values, monkeypatch):
+    monkeypatch.setattr(host, "available_host_bytes", lambda: 4 * 2048)
+    HostSlab(device).rehouse(values)  # eight values, of which four free as much
+    assert [memory.host[0] for memory in values[::2]] == [1, 3, 5, 7]
+    more = [SyncedMemory(2048, "value", device) for _ in range(5)]
+    with pytest.raises(OutOfHostMemory) as caught:
+        HostSlab(device).rehouse(more)
+    assert (caught.value.needed, caught.value.free) == (5 * 2048, 4 * 2048)
+    assert not any(memory.locked for memory in more)
+
+
+def test_a_limit_of_page_locked_memory_counts_it_alone(device, values):
+    with pytest.raises(OutOfHostMemory):
+        HostSlab(device, 7 * 2048).rehouse(values)
+    assert not device.taken and [memory.host[0] for memory in values[::2]] == [1, 3, 5, 7]
+
+
+def test_if_somebody_takes_the_memory_meanwhile_values_stay(device, values, monkeypatch):
+    monkeypatch.setattr(host, "available_host_bytes", lambda: 8 * 2048 if len(device.taken) < 1 else 100)
+    with pytest.raises(OutOfHostMemory) as caught:
+        HostSlab(device).rehouse(values)
+    assert caught.value.free == 100
+    assert [memory.locked for memory in values] == [True, False, True, False, *[False] * 4]
+    assert [memory.host[0] for memory in values[::2]] == [1, 3, 5, 7]

@@ -103,7 +103,7 @@ def test_recorded_again_where_shared_homes_moved():
     assert plan_of(solver).host_segments and slab.shared
     for i in range(10):
         if i == 5:
-            slab.take({}, [2 * slab.shared[0].nbytes])
+            slab.rehouse([], [2 * slab.shared[0].nbytes])
         solver.step(1)
         found.append(solver.net.device.launches)
     assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 6]

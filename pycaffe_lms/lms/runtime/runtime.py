@@ -290,9 +290,8 @@ class Runtime:
 
     def prepare(self, plan: Plan, memories: Mapping[int, SyncedMemory]) -> None:
         """Allocate the arena and the host slots that a plan needs, so that runs allocate nothing."""
-        missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
-        for b, slot in self.slab.take(missing, plan.host_segments).items():
-            memories[b].move_home(slot)
+        missing = [memories[b] for b in sorted(plan.host_buffers) if memories[b].wants_lock]
+        self.slab.rehouse(missing, plan.host_segments)
         self.arena.prepare(plan)
         if self.compression is not None:
             self.compression.prepare(
