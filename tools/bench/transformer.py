@@ -7,7 +7,8 @@ All keep float32 parameters and AdamW moments, and compute on bfloat16 activatio
 labels are drawn once; a step is forward, backward and update. The host issues a step while the one before runs, as in
 training: a time is that of --in_a_row steps up to the device's end, divided by them, and the row has the median of
 --iterations. Modes: memory (all of the GPU), auto (-lms auto within --budget), torch:eager, torch:compile,
-torch:checkpoint (compiled, and every block made again in the backward). TFLOP/s are 6 operations for each parameter in
+torch:deterministic (compiled, with algorithms that give the same bits in each run, as all of ours do), torch:checkpoint
+(compiled, and every block made again in the backward). TFLOP/s are 6 operations for each parameter in
 a product and token, and 6 T width for each block's causal attention, whatever is computed again.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -192,6 +194,9 @@ def torch_step(size: Size, args):
             return F.cross_entropy(self.scores(self.norm(x)).flatten(0, 1), targets.flatten())
 
     who = args.modes[0].removeprefix("torch:")
+    if who == "deterministic":
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what PyTorch asks for then
+        torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = True
     with torch.device(args.backend):
