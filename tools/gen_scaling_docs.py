@@ -203,8 +203,9 @@ def _two() -> Iterator[str]:
     for math, how, options, ms in TWO:
         yield f"| {math} | {how} | {f'`{options}`' if options else '-'} | {ms:.1f} | {ALONE[math] / ms:.1%} |"
     yield "\nTwo H200s with NVLink, 2026-11-27, 256 images each, the same options otherwise. Step by step the host is"
-    yield "too slow for bf16 there. The row with `--apart` is of another pair, 2026-11-28, after five seconds of training:"
-    yield "without any exchange, at the same time, its GPUs do 99.9% of twice one GPU's images/s; of that it keeps 97.2%.\n"
+    yield "too slow for bf16 there. The row with `--apart` is of another pair, 2026-11-28, after five seconds of"
+    yield "training: without any exchange, at the same time, its GPUs do 99.9% of twice one GPU's images/s; of that"
+    yield "it keeps 97.2%.\n"
     yield "| net | how | options | one GPU, ms | two, ms | efficiency |"
     yield "|---|---|---|---:|---:|---:|"
     for net, how, options, one, two in LATER:
