@@ -1,8 +1,8 @@
 """Allocate page-locked host memory.
 
 CUDA's own call takes 0.4 s a GiB, since it locks small pages one by one. So blocks are mapped in huge pages, touched by
-several threads, and then registered with the driver, which takes 0.1 s a GiB. Linux gives huge pages to private mappings
-alone, unless its administrator allows them for shared ones.
+several threads, and then registered with the driver, which takes 0.1 s a GiB. Linux gives huge pages to private memory
+alone, unless its administrator allows them for shared memory.
 """
 
 from __future__ import annotations
