@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,6 +13,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.memory.micro_batch_choice import Chosen, Shortage, Splitting
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.proto.caffe_pb2 import TEST, TRAIN
@@ -219,6 +221,21 @@ def test_a_budget_below_the_largest_layer():
 def test_what_fits_whole_runs_whole():
     s = solver("unet", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=least("unet"), split="auto"))
     assert cuts(s) == {} and train(s, 2) == train(solver("unet", SimDevice(64 << 20)), 2)
+
+
+def test_a_limit_of_layers_limits_the_choices():
+    """A step that needs ten times the memory asks for ten slabs; then twice the memory, for as many as there can be."""
+    net = solver("unet", get_device("cpu")).net
+    steps = net.arrangement.all_steps(fused=True)
+    need = [1000 if net.graph.nodes[one.node].name == "d0" else 0 for one in steps]
+    short = Shortage(net.graph, net.arrangement.micro_batched, steps, need, {}, 100)
+    free = Splitting(asked=0, asked_blocks=0, asked_slabs=None)
+    assert free.widen(short) and free.slabs(net.graph) == 10
+    again = replace(short, need=[2 * n // 10 for n in need])
+    for more, possible in ((13, True), (12, False)):
+        limited = replace(free, chosen=Chosen(), layers_left=(10 + more) * len(net.graph.nodes))
+        assert limited.widen(short) and limited.slabs(net.graph) == 10
+        assert limited.widen(again) is possible and limited.slabs(net.graph) == (13 if possible else 10)
 
 
 def test_what_stands_in_the_way_is_said(monkeypatch):

@@ -47,6 +47,7 @@ Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iter
 _UNLIMITED = 1 << 46  # bytes: more than any device has
 _UNIT = 1 << 20  # of budgets in parts that are tried
 _HALVES = 6  # of them, at most
+_ARRANGED = 17_000  # layers in slabs, over all numbers of slabs that are tried for one such budget: some seconds
 PAGE = 2 << 20  # of a GPU's memory
 _GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
@@ -299,7 +300,8 @@ class Nets:
         """Return a budget below `whole`, the least with whole layers, with which the net runs under `-lms_split auto`.
 
         Half of it is tried, then half of that, as long as it fits, and at last one budget between the least that fits
-        and the one that does not. None: not even half fits, or the number of parts is given.
+        and the one that does not. A smaller one may fit with many more slabs: looking for them takes minutes. None: not
+        even half fits, or the number of parts is given.
         """
         if self.gives_parts:
             return None
@@ -317,6 +319,7 @@ class Nets:
     def _fits_in_parts(self, budget: int) -> bool:
         lms = replace(self.lms, budget=budget, exclude=None, split="auto", split_outputs="auto", split_slabs="auto")
         net, tail = self.build(lms, memory=_UNLIMITED)
+        net.splitting.layers_left = _ARRANGED
         try:
             if not _parts_may_help(net, tail, budget):
                 return False

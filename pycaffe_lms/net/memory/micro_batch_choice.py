@@ -110,6 +110,7 @@ class Splitting:
         asked_slabs: the same for slabs of the largest layers. A net in slabs has no parts of the batch.
         chosen: what was chosen here so far.
         obstacle: which layer cannot run in slabs, and why, where more slabs were wanted last; None: none is in the way.
+        layers_left: layers, each time in slabs, that may still be arranged to choose more slabs; None: no limit.
         given: blocks, by layer, of layers that share parameters with another net and so are cut as there; 1: whole.
     """
 
@@ -117,6 +118,7 @@ class Splitting:
     asked_blocks: int | None = None
     asked_slabs: int | None = 0
     chosen: Chosen = Chosen()
+    layers_left: int | None = None
     given: dict[int, int] = field(default_factory=dict)
     obstacle: str | None = None
 
@@ -190,10 +192,14 @@ class Splitting:
                     name = graph.nodes[node.origin].name
                     self.obstacle = f'layer "{name}" cannot run in slabs: it {why or "reads a blob that is not cut"}'
                     return False
-        wanted = max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit)))
+        wanted = min(most, max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit))))
         if now >= most or not able:
             return False
-        self.chosen = Chosen(blocks=self.chosen.blocks, slabs=min(wanted, most))
+        if self.layers_left is not None:
+            self.layers_left -= wanted * len(graph.nodes)
+            if self.layers_left < 0:
+                return False
+        self.chosen = Chosen(blocks=self.chosen.blocks, slabs=wanted)
         return True
 
     def _more_parts(self, short: Shortage) -> bool:

@@ -17,7 +17,17 @@ from ...layers.base import count
 from ...lms.program import Mode, Program, Step, first_modes
 from ..build.graph import Graph, Node
 from .buffer_views import with_views
-from .steps import LayerStep, backward_steps, forward_step, look_step, prepare_step, separable, wants, written_diffs
+from .steps import (
+    LayerStep,
+    backward_steps,
+    forward_step,
+    joinable,
+    look_step,
+    prepare_step,
+    separable,
+    wants,
+    written_diffs,
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,7 @@ class ProgramBuilder:
         """
         here, touched, steps = set(present), set[int](), list[LayerStep]()
         units = self._units(end, start, fused)
-        least, join = self._least(units, split_backward), fused and self.join
+        least, join = self._least(units, split_backward), joinable(self.graph) if fused and self.join else None
         for node in reversed(units):
             split = _elements(self.graph, node) >= least
             for step in backward_steps(self.graph, node, here, touched, accumulate, join, split):

@@ -6,6 +6,7 @@ group; `programs.py` puts them in order.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from ..build.graph import Graph, Node
 from ..passes.order_copies import differs
 
 READ, UPDATE, OVERWRITE = Mode
+Joinable = defaultdict[int, set[int]]
 _FORWARD_MODES = {Lives.STATE: UPDATE, Lives.STEP_SCALAR: READ, Lives.PREPARED: READ}  # other scratch: OVERWRITE
 
 
@@ -144,7 +146,7 @@ def backward_steps(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: bool,
+    join: Joinable | None,
     split_backward: bool,
 ) -> list[LayerStep]:
     """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
@@ -180,7 +182,7 @@ def backward_step(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: bool,
+    join: Joinable | None,
     makes: Gradients = Gradients.ALL,
 ) -> LayerStep | None:
     """Return the backward of one layer as a step, None where it has none.
@@ -189,7 +191,8 @@ def backward_step(
         present: diff buffers that hold a gradient before this step.
         touched: parameter diff buffers written earlier in this program.
         accumulate: add to parameter gradients even at their first write in the program.
-        join: let readers of one value add to the same gradient where they can, so that its Split has less to sum.
+        join: let readers of one value add to the same gradient where they can, so that its Split has less to sum: what
+            `joinable` returns; None: each makes its own.
         makes: which gradients to make.
     """
     layer = node.layer
@@ -253,13 +256,13 @@ def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError 
     return None
 
 
-def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: bool) -> int | None:
+def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: Joinable | None) -> int | None:
     """Return the value to whose gradient that of bottom i is added: the bottom itself, to which a later slab of the
     layer wrote, or, with `join`, another top of the bottom's Split. None if there is none."""
     own = graph.values[node.bottoms[i]]
     if node.adds and node.adds[i]:
         return own.id
-    if not join:
+    if join is None:
         return None
     split = graph.nodes[own.producer]
     if i not in node.layer.accumulates_into or split.layer.type != SPLIT or own.whole is not None:
@@ -270,16 +273,22 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: bo
         other = graph.values[t]
         alike = (other.channels_last, other.half) == (own.channels_last, own.half)
         alike = alike and other.whole is None and other.takes_gradient and not other.loss_weight
-        if alike and other.diff != own.diff and other.diff in present and not _rewritten(graph, t):
+        if alike and other.diff != own.diff and other.diff in present and join[other.diff] <= {t}:
             return t
     return None
 
 
-def _rewritten(graph: Graph, t: int) -> bool:
-    """Return whether a backward makes the gradient of value t in the memory of another gradient, which may be there
-    still: whether a layer that reads t works in place. Splits that the net inserts have no such readers."""
-    here = (v for v in graph.values if v.diff == graph.values[t].diff and v.id != t)
-    return any(v.top not in graph.nodes[v.producer].layer.shares() for v in here)
+def joinable(graph: Graph) -> Joinable:
+    """Return, by gradient buffer, the values whose gradient a backward makes there.
+
+    Where a layer works in place they are several. Nothing may be added to one of them, since another may be there
+    still. Splits that the net inserts have no such readers.
+    """
+    found: Joinable = defaultdict(set)
+    for v in graph.values:
+        if v.top not in graph.nodes[v.producer].layer.shares():
+            found[v.diff].add(v.id)
+    return found
 
 
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
