@@ -8,8 +8,8 @@ labels are drawn once; a step is forward, backward and update. The host issues a
 training: a time is that of --in_a_row steps up to the device's end, divided by them, and the row has the median of
 --iterations. Modes: memory (all of the GPU), auto (-lms auto within --budget), torch:eager, torch:compile,
 torch:deterministic (compiled, with algorithms that give the same bits in each run, as all of ours do), torch:checkpoint
-(compiled, and every block made again in the backward). TFLOP/s are 6 operations for each parameter in
-a product and token, and 6 T width for each block's causal attention, whatever is computed again.
+(compiled, and every block made again in the backward). TFLOP/s are 6 operations for each parameter in a product and
+token, and 6 T width for each block's causal attention, whatever is computed again.
 """
 
 from __future__ import annotations
