@@ -112,31 +112,28 @@ class HostSlab:
             OutOfHostMemory: the limit, or what the host has, would be exceeded. Nothing was allocated, unless somebody
                 else has taken the host's memory since; then the values that have moved stay where they are now.
         """
+        memories = sorted(memories, key=lambda memory: memory.host is None)  # those that free memory come first
         sizes = {k: memory.nbytes for k, memory in enumerate(memories)}
-        old = {k: memory.nbytes if memory.host is not None else 0 for k, memory in enumerate(memories)}
-        sizes = dict(sorted(sizes.items(), key=lambda item: not old[item[0]]))  # those that free memory come first
-        self._check(sum(map(align, sizes.values())) + self._missing(shared), sum(old.values()))
+        small = self._too_small(shared)
+        missing = sum(shared[k] - here for k, here in small.items())
+        freed = sum(memory.nbytes for memory in memories if memory.host is not None)
+        self._check(sum(map(align, sizes.values())) + missing, freed)
         for group in _groups(sizes):
             self._check(sum(map(align, group.values())))
             for k, slot in self._segment(group).items():
                 memories[k].move_home(slot)
-        self._check(self._missing(shared))
-        self._grow(shared)
-
-    def _missing(self, shared: Sequence[int]) -> int:
-        """Return the bytes by which the shared segments must grow."""
-        here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
-        return sum(max(0, size - have) for size, have in zip(shared, here, strict=False))
-
-    def _grow(self, shared: Sequence[int]) -> None:
-        here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
-        small = [k for k, size in enumerate(shared) if size > here[k]]
-        if any(here[k] for k in small):
+        self._check(missing)
+        if any(small.values()):
             self.device.synchronize()  # wait for the last run's copies
-        for k in small:
-            if here[k]:
+        for k, here in small.items():
+            if here:
                 self.shared[k] = np.empty(0, np.uint8)  # free it before the larger one is allocated
             self.shared[k : k + 1] = [self.device.host_take(shared[k], pinned=True)]
+
+    def _too_small(self, shared: Sequence[int]) -> dict[int, int]:
+        """Return the bytes that shared segments have now, by index, of those that need more."""
+        here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
+        return {k: here[k] for k, size in enumerate(shared) if size > here[k]}
 
     def _segment(self, sizes: Mapping[int, int]) -> dict[int, HostArray]:
         """Allocate one segment; return its slots by key."""
@@ -148,10 +145,13 @@ class HostSlab:
 
     def _check(self, need: int, freed: int = 0) -> None:
         """Refuse what exceeds the limit. freed: bytes that the host gets back, which are not page-locked."""
-        free = self.limit - self.nbytes if self.limit is not None else available_host_bytes()
-        if free is not None and self.limit is None:
-            free += freed
-        if free is not None and need > free:
+        if self.limit is not None:
+            free = self.limit - self.nbytes
+        elif (available := available_host_bytes()) is not None:
+            free = available + freed
+        else:
+            return
+        if need > free:
             raise OutOfHostMemory(
                 f"Large Model Support needs {human_bytes(self.nbytes + need)} of page-locked host memory, "
                 f"{human_bytes(max(free, 0) + self.nbytes)} are there",

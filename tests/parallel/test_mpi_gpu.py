@@ -20,19 +20,17 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    "lms", [[], ["-lms", "1"], ["-lms", "auto"], ["-graph", "off"], ["-shard_history"]], ids=" ".join
-)
-def test_the_bits_of_ranks_on_two_gpus(tmp_path, lms):
+@pytest.mark.parametrize("flags", ["", "-lms 1", "-lms auto", "-graph off", "-shard_history"])
+def test_the_bits_of_ranks_on_two_gpus(tmp_path, flags):
     """Choices of convolutions are kept in the first run and found by the second."""
     alone, ranks = (tmp_path / name for name in ("alone", "ranks"))
     for place in (alone, ranks):
         place.mkdir()
         filled(place)
-    cache = ["-cache", str(tmp_path / "cache")]
-    command = [*TRAIN, "-solver", "s.prototxt", "-gpu", "0,1", *lms, *cache]
+    words = [*flags.split(), "-cache", str(tmp_path / "cache")]
+    command = [*TRAIN, "-solver", "s.prototxt", "-gpu", "0,1", *words]
     subprocess.run(command, cwd=alone, env=environment(), check=True, capture_output=True)
-    code, said = train(ranks, 2, *lms, *cache)
+    code, said = train(ranks, 2, *words)
     assert code == 0, said
     assert f"Ranks on {HOST}: 0 (process" in said
     assert snapshots(ranks) == snapshots(alone)

@@ -53,6 +53,7 @@ def pinned_bytes(nbytes: int, runtime: Any) -> HostArray:
 
 
 def _private(nbytes: int) -> mmap.mmap:
+    """Map memory of this process alone, in huge pages where there are any."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):  # not Linux
         return mmap.mmap(-1, nbytes)
     mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -192,9 +192,9 @@ class Splitting:
                     name = graph.nodes[node.origin].name
                     self.obstacle = f'layer "{name}" cannot run in slabs: it {why or "reads a blob that is not cut"}'
                     return False
-        wanted = min(most, max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit))))
         if now >= most or not able:
             return False
+        wanted = min(most, max(now + 1, math.ceil(now * max(need, default=0) / max(1, limit))))
         if self.layers_left is not None:
             self.layers_left -= wanted * len(graph.nodes)
             if self.layers_left < 0:

@@ -18,7 +18,6 @@ from ..build.graph import Graph, Node
 from ..passes.order_copies import differs
 
 READ, UPDATE, OVERWRITE = Mode
-Joinable = defaultdict[int, set[int]]
 _FORWARD_MODES = {Lives.STATE: UPDATE, Lives.STEP_SCALAR: READ, Lives.PREPARED: READ}  # other scratch: OVERWRITE
 
 
@@ -146,7 +145,7 @@ def backward_steps(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: Joinable | None,
+    join: Collection[int] | None,
     split_backward: bool,
 ) -> list[LayerStep]:
     """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
@@ -182,7 +181,7 @@ def backward_step(
     present: Collection[int],
     touched: Collection[int],
     accumulate: bool,
-    join: Joinable | None,
+    join: Collection[int] | None,
     makes: Gradients = Gradients.ALL,
 ) -> LayerStep | None:
     """Return the backward of one layer as a step, None where it has none.
@@ -256,7 +255,7 @@ def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError 
     return None
 
 
-def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: Joinable | None) -> int | None:
+def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: Collection[int] | None) -> int | None:
     """Return the value to whose gradient that of bottom i is added: the bottom itself, to which a later slab of the
     layer wrote, or, with `join`, another top of the bottom's Split. None if there is none."""
     own = graph.values[node.bottoms[i]]
@@ -273,22 +272,22 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int], join: Jo
         other = graph.values[t]
         alike = (other.channels_last, other.half) == (own.channels_last, own.half)
         alike = alike and other.whole is None and other.takes_gradient and not other.loss_weight
-        if alike and other.diff != own.diff and other.diff in present and join[other.diff] <= {t}:
+        if alike and other.diff != own.diff and other.diff in present and t in join:
             return t
     return None
 
 
-def joinable(graph: Graph) -> Joinable:
-    """Return, by gradient buffer, the values whose gradient a backward makes there.
+def joinable(graph: Graph) -> frozenset[int]:
+    """Return the values to whose gradient another may be added: no other gradient is made in the same memory.
 
-    Where a layer works in place they are several. Nothing may be added to one of them, since another may be there
-    still. Splits that the net inserts have no such readers.
+    Where a layer works in place, the gradient of its top may be there still. Splits that the net inserts have no such
+    readers.
     """
-    found: Joinable = defaultdict(set)
+    made = defaultdict[int, set[int]](set)  # buffer -> values whose gradient a backward makes there
     for v in graph.values:
         if v.top not in graph.nodes[v.producer].layer.shares():
-            found[v.diff].add(v.id)
-    return found
+            made[v.diff].add(v.id)
+    return frozenset(v.id for v in graph.values if made[v.diff] <= {v.id})
 
 
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
