@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from contextlib import closing
@@ -37,10 +38,9 @@ def test_a_process_that_ends_too_early_is_an_error():
 
 def test_a_message_ends_at_its_size(monkeypatch):
     monkeypatch.setattr(processes, "_MESSAGE_BYTES", 100)
-    messages = list(processes._messages(bytes, [10, 20, 90, 1, 400, 5], None, 0))
+    messages = list(processes._messages(bytes, [10, 20, 90, 1, 400, 5], -1, 0))
     sizes = []
-    for message in messages:
-        message.seek(0)
+    for message in map(io.BytesIO, messages):
         sizes.append([])
         while message.tell() < len(message.getbuffer()):
             sizes[-1].append(len(pickle.load(message)))

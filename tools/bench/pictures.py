@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -57,9 +58,10 @@ def convert(folder: Path, form: str) -> float:
 
     side, encoded = FORMS[form]
     images = ImageList(folder / "list.txt")
+    shutil.rmtree(folder / form, ignore_errors=True)
     began = time.perf_counter()
     done = convert_imageset(
-        f"{folder}/pictures/", images, folder / form, PictureForm(size=(side, side), encoded=encoded), overwrite=True
+        f"{folder}/pictures/", images, folder / form, PictureForm(size=(side, side), encoded=encoded)
     )
     return done.written / (time.perf_counter() - began)
 

@@ -16,6 +16,8 @@ from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 8 << 20
 """A transaction ends at this size even before `commit_every` records, for two of them are held in memory."""
+_SYNC_BYTES = 128 << 20
+"""The disk is asked to write after so many bytes, so that little is left at the end."""
 _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
@@ -31,26 +33,37 @@ def write_lmdb(
 
 
 def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record], commit_every: int) -> int:
-    count = 0
+    count, unsynced = 0, 0
     commit: Future[None] | None = None
-    # The folder is not read before it is complete, so one sync at the end is enough.
+    sync: Future[None] | None = None
+    # The folder is not read before it is complete, so no commit has to wait for the disk.
     environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
     try:
-        # While a thread writes a block, the records of the next one are made.
-        with ThreadPoolExecutor(1, thread_name_prefix="caffe-lmdb") as pool:
+        # While a thread writes a block, the records of the next one are made, and another thread waits for the disk.
+        with ThreadPoolExecutor(2, thread_name_prefix="caffe-lmdb") as pool:
             for block in blocks(records, commit_every, _COMMIT_BYTES):
                 of_files("write")
                 if commit is not None:
                     commit.result()
+                if unsynced >= _SYNC_BYTES and (sync is None or sync.done()):
+                    if sync is not None:
+                        sync.result()
+                    sync, unsynced = pool.submit(_sync, environment), 0
                 commit = pool.submit(_commit, environment, block, path)
                 count += len(block)
-            if commit is not None:
-                commit.result()
-        of_files("fsync")
-        environment.sync(True)
+                unsynced += sum(len(value) for _, value in block)
+            for last in (commit, sync):
+                if last is not None:
+                    last.result()
+        _sync(environment)
     finally:
         environment.close()
     return count
+
+
+def _sync(environment: lmdb.Environment) -> None:
+    of_files("fsync")
+    environment.sync(True)
 
 
 def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike[str]) -> None:

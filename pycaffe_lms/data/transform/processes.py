@@ -2,8 +2,8 @@
 
 Threads of one process wait for each other wherever Python itself runs: with many of them that limits work of less than
 a millisecond an item, such as reading, decoding and encoding a small picture.
-Items go through pipes. So do results, unless they fit in memory that a process shares with its parent: a pipe copies
-twice, in pieces of 64 KiB, while the parent waits.
+Items and results go through pipes, except what is large in a result: it goes through a file in memory that a process
+shares with its parent. A pipe copies in pieces of 64 KiB, and pickle while no other thread of the parent can run.
 Covers: starting, feeding and ending the processes; what one of them does (`serve`).
 See also: workers.py, the same with threads.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import mmap
 import os
 import pickle
 import signal
@@ -24,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 
 from ...errors import CaffeError, DataError
 from .workers import keep_freed_memory
@@ -35,6 +34,7 @@ _Result = TypeVar("_Result")
 _CHUNK = 16  # items that a process gets at a time
 _AHEAD = 2  # chunks that a process has got beyond those that were asked for
 _MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
+_LARGE_BYTES = 4 << 10  # `bytes` of at least this size go through shared memory
 _SHARED_BYTES = 16 << 20  # of memory for the results of one chunk; what is not written takes none
 _PROGRAM = """
 import importlib.util, sys
@@ -96,32 +96,25 @@ def _answers(child: _Child, count: int) -> Iterator[Any]:
         yield result
 
 
-class _InMemory(NamedTuple):
-    """Say where in shared memory a pickled result is."""
-
-    start: int
-    end: int
-
-
 class _Child:
     """Be one process, as its parent sees it."""
 
     def __init__(self, work: Callable[..., object]):
-        # What this process imports, that one has to find too.
+        # What this process imports, that one has to find too. It starts faster without OpenBLAS's threads.
         env = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        shared = _shared_file()
+        env["OPENBLAS_NUM_THREADS"] = "1"
+        self._shared = _shared_file()
         try:
-            self._shared = _mapped(shared)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(shared)],
+                [sys.executable, "-c", _PROGRAM, str(self._shared)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=env,
-                pass_fds=() if shared < 0 else (shared,),
+                pass_fds=() if self._shared < 0 else (self._shared,),
             )
-        finally:
-            if shared >= 0:
-                os.close(shared)
+        except BaseException:
+            self._close_shared()
+            raise
         self.ask(work)
 
     def ask(self, what: object) -> None:
@@ -137,14 +130,9 @@ class _Child:
         stream = self._process.stdout
         assert stream is not None
         try:
-            result = pickle.load(stream)
+            return _Unpickler(stream, self._shared).load()
         except (EOFError, pickle.UnpicklingError) as error:
             raise self._gone() from error
-        if not isinstance(result, _InMemory):
-            return result
-        assert self._shared is not None
-        with memoryview(self._shared) as view, view[result.start : result.end] as pickled:
-            return pickle.loads(pickled)
 
     def end(self) -> None:
         self._process.kill()
@@ -153,8 +141,11 @@ class _Child:
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):  # of what was not sent any more
                 stream.close()
-        if self._shared is not None:
-            self._shared.close()
+        self._close_shared()
+
+    def _close_shared(self) -> None:
+        if self._shared >= 0:
+            os.close(self._shared)
 
     def _gone(self) -> DataError:
         return DataError(
@@ -172,8 +163,35 @@ def _shared_file() -> int:
     return file
 
 
-def _mapped(file: int) -> mmap.mmap | None:
-    return None if file < 0 else mmap.mmap(file, 0)
+class _Pickler(pickle.Pickler):
+    """Pickle a result, but write its large `bytes` to part `part` of the file `shared`, as far as they fit.
+
+    The chunk that used the part before was read, because the parent asks for no more than `_AHEAD` chunks at a time."""
+
+    def __init__(self, message: io.BytesIO, shared: int, part: int):
+        super().__init__(message, pickle.HIGHEST_PROTOCOL)
+        self._shared, self._free, self._end = shared, part * _SHARED_BYTES, (part + 1) * _SHARED_BYTES
+
+    def persistent_id(self, value: Any) -> tuple[int, int] | None:
+        if type(value) is not bytes or len(value) < _LARGE_BYTES or self._shared < 0:
+            return None
+        start, end = self._free, self._free + len(value)
+        if end > self._end or os.pwrite(self._shared, value, start) != len(value):
+            return None
+        self._free = end
+        return start, len(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Read what a `_Pickler` wrote, and the rest from the file `shared`; other threads run while that is copied."""
+
+    def __init__(self, stream: IO[bytes], shared: int):
+        super().__init__(stream)
+        self._shared = shared
+
+    def persistent_load(self, place: tuple[int, int]) -> bytes:
+        start, length = place
+        return os.pread(self._shared, length, start)
 
 
 def serve(shared: int) -> None:
@@ -187,7 +205,6 @@ def serve(shared: int) -> None:
     keep_freed_memory()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else is written among the answers
-    memory = _mapped(shared)
     sending: Future[None] | None = None
     turn = 0
     with ThreadPoolExecutor(1) as sender:  # the next results are made while some are sent
@@ -195,7 +212,7 @@ def serve(shared: int) -> None:
         # so that the parent never waits for this process to take a chunk, while this one waits for it to take results
         threading.Thread(target=_take, args=(asked, chunks), daemon=True).start()
         while (chunk := chunks.get()) is not None:
-            for message in _messages(work, chunk, memory, turn % _AHEAD):
+            for message in _messages(work, chunk, shared, turn % _AHEAD):
                 if sending is not None:
                     sending.result()
                 sending = sender.submit(_send, answers, message)
@@ -211,16 +228,12 @@ def _take(asked: BinaryIO, chunks: SimpleQueue[list[Any] | None]) -> None:
         chunks.put(None)
 
 
-def _messages(
-    work: Callable[[Any], Any], chunk: list[Any], memory: mmap.mmap | None, part: int
-) -> Iterator[io.BytesIO]:
+def _messages(work: Callable[[Any], Any], chunk: list[Any], shared: int, part: int) -> Iterator[bytes]:
     """Yield the pickled results of a chunk; a message of many small ones is not much larger than it should be.
 
-    memory: takes results in place of a message, as far as they fit in this part of it. The chunk that used it before
-    was read, because the parent asks for no more than `_AHEAD` chunks at a time."""
+    shared, part: as for `_Pickler`."""
     message = io.BytesIO()
-    size = 0 if memory is None else len(memory) // _AHEAD
-    free, end = part * size, (part + 1) * size
+    pickler = _Pickler(message, shared, part)
     for item in chunk:
         try:
             result = work(item)
@@ -228,21 +241,18 @@ def _messages(
             result = error
         except Exception:
             result = RuntimeError(traceback.format_exc())
-        pickled = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-        if memory is not None and free + len(pickled) <= end:
-            shared = _InMemory(free, free + len(pickled))
-            memory[shared.start : shared.end] = pickled
-            pickled, free = pickle.dumps(shared, pickle.HIGHEST_PROTOCOL), shared.end
-        message.write(pickled)
+        pickler.dump(result)
+        pickler.clear_memo()
         if message.tell() >= _MESSAGE_BYTES:
-            yield message
-            message = io.BytesIO()
-    yield message
+            yield message.getvalue()
+            message.seek(0)
+            message.truncate()
+    yield message.getvalue()
 
 
-def _send(stream: BinaryIO, message: io.BytesIO) -> None:
+def _send(stream: BinaryIO, message: bytes) -> None:
     try:
-        stream.write(message.getbuffer())
+        stream.write(message)
         stream.flush()
     except BrokenPipeError:  # the parent is gone
         os._exit(1)
