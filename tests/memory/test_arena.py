@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.sim.device import POISON, SimDevice
+from pycaffe_lms.backend.sim.pages import SimPages
 from pycaffe_lms.lms.layout.paging import Paging
 from pycaffe_lms.lms.runtime.arena import Arena
 
@@ -80,6 +81,20 @@ def test_pages_beyond_the_limit_go_with_the_plans_that_use_them(device):
     assert device.in_use() == arena.nbytes == 0 and not arena.holds(small)
     arena.close()
     assert device.in_use() == 0
+
+
+def test_plans_that_never_run_are_not_mapped(device, monkeypatch):
+    mapped, dropped = [], []
+    view, drop = SimPages.view, SimPages.drop
+    monkeypatch.setattr(SimPages, "view", lambda pages, *args: mapped.append(view(pages, *args)) or mapped[-1])
+    monkeypatch.setattr(SimPages, "drop", lambda pages, span: dropped.append(span) or drop(pages, span))
+    arena, never, runs = Arena(device), _paged(0, 6), _paged(1, 3)
+    arena.prepare(never)
+    assert arena.holds(never) and device.in_use() == 6 * PAGE
+    arena.prepare(runs)
+    assert arena.of(runs) is arena.of(runs) is mapped[0] and len(mapped) == 1
+    arena.shrink(0)
+    assert dropped == mapped and not arena.holds(never) and not arena.holds(runs)
 
 
 def test_one_piece_in_pages(device):

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import math
 import weakref
+from dataclasses import dataclass
 
 from ...backend.device import ALIGN, Device, Pages, Piece, Span
 from ..layout.paging import Paging
 from ..plan.plan import Plan
 
 
+@dataclass
+class _View:
+    """Hold the pages of one plan: `span` is None until they are mapped."""
+
+    paging: weakref.ref[Paging]
+    span: Span | None = None
+
+
 class Arena:
     """Allocate device memory for plans, which use it in turn.
 
     A plan is prepared before it runs. Preparing another plan, or `shrink`, may free its memory again: see `holds`.
+    Pages are allocated then, and mapped when `of` first asks for them, because some plans never run.
     Once one plan needs pages, contiguous plans use the same pages, in order.
     """
 
@@ -24,7 +34,7 @@ class Arena:
         self.device = device
         self._whole: Span | None = None
         self._pages: Pages | None = None
-        self._views: list[tuple[weakref.ref[Paging], Span]] = []
+        self._views: list[_View] = []
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +53,10 @@ class Arena:
         if plan.paging is None:
             assert self._whole is not None
             return self._whole
-        return next(view for known, view in self._views if known() is plan.paging)
+        view = next(view for view in self._views if view.paging() is plan.paging)
+        if view.span is None:
+            view.span = self._mapped(plan.paging)
+        return view.span
 
     @property
     def unit(self) -> int:
@@ -54,7 +67,7 @@ class Arena:
         """Return whether a plan's memory is allocated: it was prepared, and not freed since."""
         if plan.paging is None:
             return self._whole is not None and self._whole.nbytes >= plan.arena_bytes
-        return any(known() is plan.paging for known, _ in self._views)
+        return any(view.paging() is plan.paging for view in self._views)
 
     def prepare(self, plan: Plan) -> None:
         """Allocate the memory that a plan needs, so that its runs allocate nothing."""
@@ -69,12 +82,15 @@ class Arena:
             self._lost = weakref.finalize(self, self.device.let_go, self._pages.close)
             self._lost.atexit = False
         self._forget_views()
-        paging = plan.paging
+        self._pages.grow(_count(plan.paging))
+        self._views.append(_View(weakref.ref(plan.paging)))
+
+    def _mapped(self, paging: Paging) -> Span:
+        assert self._pages is not None
         first = paging.linear // paging.page
-        self._pages.grow(first + paging.count)
         pieces: list[Piece] = [(0, range(first))] if first else []
         pieces += [(offset, [first + p for p in pages]) for offset, pages in sorted(paging.pages.items())]
-        self._views.append((weakref.ref(paging), self._pages.view(paging.size, pieces)))
+        return self._pages.view(paging.size, pieces)
 
     def _take_whole(self, nbytes: int) -> None:
         self._give_whole()
@@ -97,19 +113,17 @@ class Arena:
 
     def _forget_views(self, most: float = math.inf) -> None:
         """Unmap views of plans that no longer exist or use more than `most` pages."""
-        kept: list[tuple[weakref.ref[Paging], Span]] = []
-        gone: list[Span] = []
-        for known, view in self._views:
-            paging = known()
-            if paging is not None and paging.linear // paging.page + paging.count <= most:
-                kept.append((known, view))
-            else:
-                gone.append(view)
+        kept: list[_View] = []
+        gone: list[_View] = []
+        for view in self._views:
+            paging = view.paging()
+            (kept if paging is not None and _count(paging) <= most else gone).append(view)
         if gone and self._pages is not None:
             self.device.synchronize()
             self._views = kept
             for view in gone:
-                self._pages.drop(view)
+                if view.span is not None:
+                    self._pages.drop(view.span)
 
     def shrink(self, limit: int) -> None:
         """Free memory beyond `limit` bytes. Plans that use it must be prepared again. Call it between runs."""
@@ -133,3 +147,8 @@ class Arena:
             self._pages.close()
         self._pages = None
         self._views.clear()
+
+
+def _count(paging: Paging) -> int:
+    """Return the pages of a plan."""
+    return paging.linear // paging.page + paging.count
