@@ -156,12 +156,18 @@ def launch(
     kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared_mem=shared)
 
 
+_NOTHING = 'extern "C" __global__ void nothing() {}'
+
+
 def compile_kernels(wanted: Iterable[Kernel]) -> None:
     """Compile kernels for the current device, in as many threads as there are cores: the compiler lets others run."""
     sources = {(source, dtype): name for source, name, dtype in wanted}  # one compilation for all of its functions
     if not sources:
         return
     device = require().cuda.runtime.getDevice()
+
+    # At the first kernel CuPy asks the compiler for its version: once here, else in every thread.
+    kernel(_NOTHING, "nothing").compile()
 
     def compiled(source: str, dtype: str, name: str) -> None:
         with cupy.cuda.Device(device):
