@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.cpu.random import random_gaussian_plain
 from pycaffe_lms.random import MANY, CaffeRandom
 
 
@@ -72,46 +69,6 @@ def test_many_gaussian_values_are_the_counter_based_generators():
     assert np.abs(normal - np.arange(0, MANY, 1024) / MANY).max() < 1.95 / math.sqrt(MANY)  # Kolmogorov, p = 0.001
     fewer = np.random.RandomState(3).normal(2.0, 3.0, MANY - 1)
     assert np.array_equal(CaffeRandom(3).gaussian(MANY - 1, 2.0, 3.0), fewer.astype(np.float32))
-
-
-@pytest.mark.parametrize("size", [1, 4, 7, 4 * ((1 << 14) + 3) + 1, MANY + 2])
-@pytest.mark.parametrize("key", [(0, 0, 0), (2**63 + 12345, 2**40 + 7, 2**32 - 2)], ids=["zeros", "large"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
-def test_numpy_alone_draws_the_bits_of_the_kernels(size, key, dtype):
-    key, plain, kernels = np.array(key, np.uint64), np.empty(size, dtype), np.empty(size, dtype)
-    random_gaussian_plain(plain, key, -3.0, 0.7)
-    load_ops("cpu").random_gaussian(kernels, key, -3.0, 0.7)
-    assert plain.tobytes() == kernels.tobytes()
-
-
-FILLED = """
-import hashlib, sys
-import numpy as np
-from google.protobuf import text_format
-from pycaffe_lms.net.first_values import FirstValues
-from pycaffe_lms.net.net import Net
-from pycaffe_lms.proto.caffe_pb2 import NetParameter
-from pycaffe_lms.random import CaffeRandom
-
-outputs, compiled = int(sys.argv[1]), sys.argv[2] == "compiled"
-shape = "input_param { shape { dim: 1 dim: 1024 } }"
-filler = 'weight_filler { type: "msra" }'
-net = NetParameter()
-text_format.Parse('layer { name: "a" type: "Input" top: "a" ' + shape + ' } layer { name: "b" type: "InnerProduct" '
-    f'bottom: "a" top: "b" inner_product_param {{ num_output: {outputs} {filler} }} }}', net)
-net = Net(net, 1, fill=False)
-FirstValues(net.graph, None, np.dtype(np.float32), CaffeRandom(3), compiled=compiled).fill_params()
-print("numba" in sys.modules, hashlib.sha256(net.params["b"][0].data.tobytes()).hexdigest())
-"""
-
-
-def test_a_few_million_first_values_do_not_start_numba():
-    """1024 x 1025 values for a device with other kernels, and as many for one with Numba's; 1024 x 17000 values."""
-    found = []
-    for outputs, compiled in ((1025, "other"), (1025, "compiled"), (17000, "other")):
-        command = [sys.executable, "-c", FILLED, str(outputs), compiled]
-        found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert [numba for numba, _ in found] == ["False", "True", "True"] and found[0][1] == found[1][1]
 
 
 def test_same_seed_same_stream_and_none_is_another():

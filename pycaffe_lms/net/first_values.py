@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
+from ..arrays import HostArray
+from ..backend.device import Device
 from ..errors import CaffeError, OutOfHostMemory, human_bytes
 from ..filler import check, fill
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
-from ..random import MANY, CaffeRandom
+from ..ops import ops_of
+from ..random import CaffeRandom
 from . import weights
 from .build.graph import Graph, Param
 
-_PLAIN = 1 << 24
-"""Normal values for which Numba is not started: NumPy takes no longer on two cores."""
+_PIECE, _BLOCK = 1 << 23, 1 << 12  # values that a device draws at a time: at most, and a divisor
 
 
 class FirstValues:
@@ -26,12 +28,12 @@ class FirstValues:
 
     Args:
         file: the prototxt, for errors.
-        compiled: the net will run Numba's kernels.
+        device: that of the net.
     """
 
-    def __init__(self, graph: Graph, file: str | None, dtype: np.dtype, random: CaffeRandom, *, compiled: bool):
+    def __init__(self, graph: Graph, file: str | None, dtype: np.dtype, random: CaffeRandom, device: Device):
         self._graph, self._file, self._dtype, self._random = graph, file, dtype, random
-        self._compiled = compiled
+        self._device = device
 
     def check(self) -> None:
         """Raise the errors of `fill_params` without filling, so that planning a net refuses what running it would."""
@@ -44,8 +46,8 @@ class FirstValues:
 
     def fill_params(self) -> None:
         """Fill all parameters, in the order of the layers. Raises CaffeError."""
-        compiled = self._compiled or "numba" in sys.modules
-        self._random.plain = not compiled and self._many_normal() <= _PLAIN
+        if self._device.operations == "cuda":
+            self._random.draw_many = partial(draw_on, self._device)
         for param in self._graph.params:
             with self._placed(param):
                 values = param.values
@@ -55,11 +57,6 @@ class FirstValues:
                 self._graph.nodes[param.node].layer.blobs[param.position].data = values
         for node in self._graph.nodes:
             weights.load_presets(self._graph, node, self._file)
-
-    def _many_normal(self) -> int:
-        """Return how many normal values fillers draw `MANY` or more at a time."""
-        drawn = (p for p in self._graph.params if p.values is None and p.filler.type in ("gaussian", "msra"))
-        return sum(size for p in drawn if (size := math.prod(p.shape)) >= MANY)
 
     def fill_constants(self, memories: Mapping[int, SyncedMemory]) -> None:
         """Fill the tops that no forward writes, where they have no value yet."""
@@ -90,3 +87,24 @@ class FirstValues:
                 free=0,
                 fix="make the layer smaller",
             ).at(**where) from None
+
+
+def draw_on(device: Device, values: HostArray, key: HostArray, mean: float, std: float) -> None:
+    """Draw what `random_gaussian` of the CPU draws, to the bit, on a device, piece after piece.
+
+    values: float32, on the host. Raises OutOfDeviceMemory.
+    """
+    flat, ops = values.reshape(-1), ops_of(device)
+    size = max(_BLOCK, min(flat.size, _PIECE, (device.capacity() - device.in_use()) // 8) // _BLOCK * _BLOCK)
+    span, place = device.take(4 * size), device.take(key.nbytes)
+    with device.active():
+        for first in range(0, flat.size, size):
+            part = flat[first : first + size]
+            words = key + np.array([0, 0, first // 4], np.uint64)  # four values of a block
+            device.copy_up(place, words.view(np.uint8))
+            ops.random_gaussian(
+                device.array(span, part.shape, np.float32), device.array(place, key.shape, np.uint64), mean, std
+            )
+            device.wait_host(device.copy_down(part.view(np.uint8), span))
+    device.give(span)
+    device.give(place)

@@ -128,8 +128,7 @@ class Net(Uncopied):
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, context_of=self._context_of)
         self.device_errors = DeviceErrors(self.graph, self.file, self.split_names())
-        compiled = self.device.operations == "cpu"
-        first_values = FirstValues(self.graph, self.file, self.dtype, self._random, compiled=compiled)
+        first_values = FirstValues(self.graph, self.file, self.dtype, self._random, self.device)
         first_values.check()
         with self.placed(self.graph):
             self.arrangement: Arrangement = ops_of(self.device).conv_ahead_plan(self._ordered)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arrays import HostArray
 from ..normal_numbers import ANGLE, COS, LN2, LOG, SIN, SQRT_HALF_BITS
-from .activation.dropout import draw_words, round_keys, words_of
+from .activation.dropout import draw_words, round_keys
 from .compiled import kernel
 from .threads import ELEMENTS, parallel
 
@@ -22,8 +22,6 @@ __all__ = ["random_gaussian", "random_uniform", "random_unit_rows"]
 
 _CHUNK = 1 << 12  # blocks of four words that are drawn, then turned into values
 _GRAIN = 1 << 11  # blocks from which a second thread pays
-_PLAIN_CHUNK = 1 << 14  # blocks that NumPy works on at a time: arrays that fit a core's cache, few calls
-_F = np.float32
 
 
 def random_uniform(y: HostArray, key: HostArray, low: float, high: float) -> None:
@@ -41,17 +39,6 @@ def random_gaussian(y: HostArray, key: HostArray, mean: float, std: float) -> No
     Elements 2 i and 2 i + 1 are made of the words of both.
     """
     _fill(y, key, partial(_gaussian, np.float32(mean), np.float32(std), LOG, LN2, SIN, COS, ANGLE))
-
-
-def random_gaussian_plain(y: HostArray, key: HostArray, mean: float, std: float) -> None:
-    """Draw what `random_gaussian` draws, to the bit, with NumPy alone.
-
-    A thread draws a tenth as many values in a second, but does not wait for Numba, whose import and first call take as
-    long as 20 million values here.
-    """
-    seed, offset, start = (int(word) for word in key)
-    numbers = seed, offset, start, _F(mean), _F(std)
-    parallel(_fill_plain, -(-y.size // 4), y.reshape(-1), *numbers, grain=_PLAIN_CHUNK)
 
 
 def random_unit_rows(y: HostArray, key: HostArray, rows: int) -> None:
@@ -78,46 +65,6 @@ def _fill_blocks(
         count = min(_CHUNK, last - block)
         draw_words(bits, count, np.uint64(start + block), *counter)
         values(bits, y[4 * block : 4 * (block + count)])
-
-
-def _fill_plain(
-    first: int, last: int, y: HostArray, seed: int, offset: int, start: int, mean: np.float32, std: np.float32
-) -> None:
-    for block in range(first, last, _PLAIN_CHUNK):
-        end = min(block + _PLAIN_CHUNK, last)
-        words = words_of(np.arange(start + block, start + end, dtype=np.uint64), seed, offset).reshape(-1, 2)
-        part = y[4 * block : 4 * end]
-        part[:] = _gaussian_plain(words[:, 0], words[:, 1], mean, std)[: part.size]
-
-
-def _gaussian_plain(a: HostArray, b: HostArray, mean: np.float32, std: np.float32) -> HostArray:
-    """Return two variates of each two words: the steps of `_gaussian` in its order, each rounded to float32."""
-    share = a.astype(_F) * _F(2.0**-32) + _F(2.0**-33)
-    bits = share.view(np.int32)
-    exponent = (bits - np.int32(SQRT_HALF_BITS)) >> np.int32(23)
-    bits -= exponent << np.int32(23)
-    x, e = share - _F(1), exponent.astype(_F)
-    z = x * x
-    p = _polynomial(LOG, x) * x * z + LN2[1] * e - _F(0.5) * z
-    radius = np.sqrt(_F(-2) * (x + p + LN2[0] * e))
-    t = (b << np.uint32(2)).view(np.int32).astype(_F) * ANGLE
-    z = t * t
-    s = _polynomial(SIN, z) * z * t + t
-    c = _polynomial(COS, z) * z * z - _F(0.5) * z + _F(1)
-    np.negative(radius, out=radius, where=(b & np.uint32(1 << 30)) != 0)
-    swap = b >> np.uint32(31) != 0
-    values = np.empty((a.size, 2), _F)
-    values[:, 0] = radius * np.where(swap, s, c)
-    values[:, 1] = radius * np.where(swap, c, s)
-    return (values * std + mean).reshape(-1)
-
-
-def _polynomial(factors: tuple[np.float32, ...], x: HostArray) -> HostArray:
-    """Return factors[0] * x^n + ... + factors[n] by Horner's rule."""
-    p = factors[0] * x + factors[1]
-    for factor in factors[2:]:
-        p = p * x + factor
-    return p
 
 
 def _divide(first: int, last: int, y: HostArray) -> None:
