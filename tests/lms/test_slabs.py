@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.memory.fit import Need
 from pycaffe_lms.net.memory.micro_batch_choice import Chosen, Shortage, Splitting
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
@@ -216,6 +217,22 @@ def test_a_budget_below_the_largest_layer():
     assert ours == train(solver("unet", SimDevice(64 << 20), LMSConfig(split_slabs=n)), 3)
     whole32 = train(solver("unet", get_device("cpu")), 3)
     assert_close(ours, whole32, 1e-3, "float32")
+
+
+def test_up_to_four_times_as_many_are_tried(monkeypatch):
+    """Of the fewest that fit, one and a half, two, three and four times as many; the fastest are adopted."""
+    tried = []
+
+    def seconds(need, chosen):
+        tried.append(chosen.slabs)
+        return abs(chosen.slabs - 3 * tried[0])
+
+    monkeypatch.setattr(Need, "_predicted", seconds)
+    lms = LMSConfig(threshold_kb=1, budget=int(0.75 * least("unet")), split="auto", auto=True)
+    s = solver("unet", SimDevice(64 << 20), lms)
+    few = tried[0]
+    assert tried == [few, ceil(1.5 * few), 2 * few, 3 * few, 4 * few]
+    assert s.net.splitting.chosen.slabs == 3 * few and "join0" in cuts(s)
 
 
 def test_what_fits_whole_runs_whole():

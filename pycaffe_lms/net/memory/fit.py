@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 ROUNDED = "sums round differently in parts: results equal those of whole layers to rounding, not to the bit"
 MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smaller steps leave more room for prefetch
+MORE_SLABS = (3.0, 4.0)  # and of the fewest slabs these, for slabs cost little but their halos
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,8 @@ class Need:
 
     Args:
         plan: plans it and returns what was made; raises OutOfDeviceMemory if it does not fit.
-        seconds: predicts the seconds of the program without taking memory. If given, up to twice the fewest parts are
-            tried and the fastest adopted.
+        seconds: predicts the seconds of the program without taking memory. If given, up to twice the fewest parts, or
+            four times the fewest slabs, are tried and the fastest adopted.
         updates: makes the steps of parameter updates, which must fit too.
         by_hand: every pass that a user may start must fit.
     """
@@ -228,9 +229,9 @@ class Need:
             helped = True
 
     def _multiples(self) -> list[Chosen]:
-        """Return the numbers of parts now, the fewest that fit, and their multiples in `MORE`, each once."""
+        """Return the numbers of parts now, the fewest that fit, and their multiples, each once."""
         splitting, found = self.net.splitting, [self.net.splitting.chosen]
-        for factor in MORE:
+        for factor in (*MORE, *(MORE_SLABS if splitting.chosen.slabs else ())):
             more = splitting.more(self.net.graph, factor)
             found += [more] if more not in found else []
         return found
