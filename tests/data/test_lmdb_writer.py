@@ -42,6 +42,25 @@ def test_the_map_grows(tmp_path, monkeypatch):
     assert read(tmp_path / "db") == records(300, 3000)
 
 
+def test_the_disk_is_asked_to_write_on_the_way(tmp_path, monkeypatch):
+    """After every so many bytes, beside commits for which the map grows; its error is one of the database."""
+    monkeypatch.setattr(lmdb_writer, "_FIRST_MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(lmdb_writer, "_SYNC_BYTES", 5000)
+    asked, sync = [], lmdb_writer._sync
+    monkeypatch.setattr(lmdb_writer, "_sync", lambda folder: asked.append(folder) or sync(folder))
+    wanted = records(300, 1000)
+    write_lmdb(tmp_path / "db", wanted, commit_every=5)
+    assert read(tmp_path / "db") == wanted and 1 <= len(asked) <= 59
+
+    def fails(folder):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(lmdb_writer, "_sync", fails)
+    with pytest.raises(DataError, match="the disk is full"):
+        write_lmdb(tmp_path / "other", wanted, commit_every=5)
+    assert os.listdir(tmp_path) == ["db"]
+
+
 def test_existing_is_kept_unless_overwritten(tmp_path):
     path = tmp_path / "db"
     write_lmdb(path, records(3))

@@ -48,22 +48,25 @@ def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record],
                 if unsynced >= _SYNC_BYTES and (sync is None or sync.done()):
                     if sync is not None:
                         sync.result()
-                    sync, unsynced = pool.submit(_sync, environment), 0
+                    sync, unsynced = pool.submit(_sync, folder), 0
                 commit = pool.submit(_commit, environment, block, path)
                 count += len(block)
                 unsynced += sum(len(value) for _, value in block)
             for last in (commit, sync):
                 if last is not None:
                     last.result()
-        _sync(environment)
+        of_files("fsync")
+        environment.sync(True)
     finally:
         environment.close()
     return count
 
 
-def _sync(environment: lmdb.Environment) -> None:
+def _sync(folder: Path) -> None:
+    """Wait until the disk has what was committed; not by LMDB's call, for its map may be replaced meanwhile."""
     of_files("fsync")
-    environment.sync(True)
+    with open(folder / _LMDB.marker, "r+b", buffering=0) as file:
+        os.fsync(file.fileno())
 
 
 def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike[str]) -> None:
