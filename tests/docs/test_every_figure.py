@@ -48,6 +48,7 @@ COMMANDS = {
         "needs 170.2 GiB without Large Model Support, and in 32 slabs copies 83.0 GiB to the GPU and 57.0 GiB back in "
         "an iteration, with 49.8 GiB of the host's memory",
     ): "an iteration of `pycaffe-lms train`",
+    ("docs/lms.md", "fits a host with 125 GiB, in all three budgets: 640 needs 131.9 GiB"): "`pycaffe-lms plan ...",
     ("docs/install.md", "They take about 1.3 GB (`cpu`), 4.6 GB (`cuda`) and 5.9 GB"): "docker images pycaffe-lms",
     ("docs/speed.md", "with 14.3 GiB of host memory"): "python tools/bench/transformer.py --net 1.3b",
     ("docs/speed.md", "it took 371, 376 and 383 ms"): "python tools/bench/transformer.py --net 1.3b",
