@@ -107,6 +107,17 @@ def test_rates_of_volumes():
     assert said("docs/lms.md", r"The large volume has (\d+) million voxels") == [f"{after / 1e6:.0f}"]
 
 
+def test_starts():
+    """The least and the most of the table's columns."""
+    found = [r for r in rows(6) if re.fullmatch(r"[\w-]+:\d+", r[0])]
+    assert len(found) == 4
+    again, cold = ([float(r[k]) for r in found] for k in (5, 1))
+    words_of = said(
+        "docs/speed.md", r"take ([\d.]+) to ([\d.]+) s if it was built before .*?, else ([\d.]+) to ([\d.]+) s"
+    )
+    assert [float(w) for w in words_of] == [min(again), max(again), min(cold), max(cold)]
+
+
 def test_larger_transformers():
     """Rates are tokens by time; the ratio and how low predictions are follow from the rows."""
     found = {(r[0], r[2]): r for r in rows(8) if r[0] in ("2.7b", "6.7b")}
