@@ -63,14 +63,11 @@ class CaffeRandom:
 
         Of `MANY` or more, see `ops/normal_numbers.py`; their key are the next two raw draws.
         """
+        if n < MANY:
+            return self._state.normal(mean, std, n).astype(np.float32)
         out = np.empty(n, np.float32)
-        if n >= MANY:
-            low, high = (int(word) for word in self.raw(2))
-            self.draw_many(out, np.array([low | high << 32, 0, 0], np.uint64), mean, std)
-            return out
-        for start in range(0, n, _CHUNK):
-            part = out[start : start + _CHUNK]
-            part[...] = self._state.normal(mean, std, part.size)
+        low, high = (int(word) for word in self.raw(2))
+        self.draw_many(out, np.array([low | high << 32, 0, 0], np.uint64), mean, std)
         return out
 
     def bernoulli(self, n: int, p: float) -> np.ndarray:

@@ -59,6 +59,26 @@ def test_results_go_through_shared_memory_as_far_as_they_fit(monkeypatch, shared
         assert list(results) == [bytes([k]) * (100000 + k) for k in range(200)]
 
 
+def _filled(size):
+    return bytes([size % 251]) * size
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_what_does_not_fit_its_part_goes_through_the_pipe():
+    """The first and the last of three fit the second half of a file, which is not made longer."""
+    shared, part = os.memfd_create("test"), 6000 + processes._LARGE_BYTES
+    try:
+        os.ftruncate(shared, 2 * part)
+        sizes = [6000, 6001, processes._LARGE_BYTES]
+        [message] = processes._messages(_filled, sizes, shared, 1)
+        assert 6001 < len(message) < 6500 and os.fstat(shared).st_size == 2 * part
+        stream = io.BytesIO(message)
+        assert [processes._Unpickler(stream, shared).load() for _ in sizes] == [*map(_filled, sizes)]
+        assert os.pread(shared, part, 0) == bytes(part)
+    finally:
+        os.close(shared)
+
+
 def test_large_items_and_large_results_do_not_wait_for_each_other():
     """Neither a chunk nor its results fit the pipe between the processes."""
     items = [f"{k!r:<40000} * 300000" for k in ("a", "b", "c", "d") * 20]

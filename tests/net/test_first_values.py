@@ -39,7 +39,7 @@ def test_pieces_are_the_whole(monkeypatch, size, key, free):
 
 @pytest.mark.gpu
 def test_a_gpu_draws_what_a_cpu_draws(monkeypatch):
-    """The first parameter in pieces; its successors, too, since both take as much of the stream."""
+    """In pieces; the sparse and xavier values behind the first ones show that the stream goes on at the same place."""
     if not cuda.available():
         pytest.skip("no GPU")
     monkeypatch.setattr(first_values, "_PIECE", 1 << 18)

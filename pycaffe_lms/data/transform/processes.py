@@ -101,8 +101,8 @@ class _Child:
 
     def __init__(self, work: Callable[..., object]):
         # What this process imports, that one has to find too. It starts faster without OpenBLAS's threads.
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        env["OPENBLAS_NUM_THREADS"] = "1"
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        env = os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
         self._shared = _shared_file()
         try:
             self._process = subprocess.Popen(
@@ -170,10 +170,11 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, message: io.BytesIO, shared: int, part: int):
         super().__init__(message, pickle.HIGHEST_PROTOCOL)
-        self._shared, self._free, self._end = shared, part * _SHARED_BYTES, (part + 1) * _SHARED_BYTES
+        size = os.fstat(shared).st_size // _AHEAD if shared >= 0 else 0
+        self._shared, self._free, self._end = shared, part * size, (part + 1) * size
 
     def persistent_id(self, value: Any) -> tuple[int, int] | None:
-        if type(value) is not bytes or len(value) < _LARGE_BYTES or self._shared < 0:
+        if type(value) is not bytes or len(value) < _LARGE_BYTES:
             return None
         start, end = self._free, self._free + len(value)
         if end > self._end or os.pwrite(self._shared, value, start) != len(value):
