@@ -359,8 +359,10 @@ def add_device(
         help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not; bf16: hidden "
         "activations and their gradients are stored in 16 bits, parameters and their updates in float32",
     )
-    kept = "a GPU's fastest algorithms of convolutions (engines) and plans of large nets (found_plans) are kept"
-    add_cache(p, f"{kept}, so that the next start takes seconds", "pycaffe_lms")
+    kept = (
+        "a GPU's fastest algorithms of convolutions (engines), compiled kernels and plans of large nets (found_plans)"
+    )
+    add_cache(p, f"{kept} are kept, so that the next start takes seconds", "pycaffe_lms")
     p.add_argument(
         "--workspace",
         default=None,

@@ -153,32 +153,6 @@ def test_other_threads_launch_as_always(monkeypatch):
     assert [*noted] == [("source", "name", "float32")] and launched == [("source", "name", "float32")] * 2
 
 
-def test_each_source_is_compiled_once_per_type(monkeypatch):
-    compiled = []
-
-    class Kernel:
-        def __init__(self, *key):
-            self.key = key
-
-        def compile(self):
-            compiled.append(self.key)
-
-    class Cupy:
-        class cuda:
-            Device = staticmethod(lambda index: threading.Lock())
-            runtime = type("runtime", (), {"getDevice": staticmethod(lambda: 0)})
-
-    monkeypatch.setattr(cuda, "cupy", Cupy)
-    monkeypatch.setattr(cuda, "kernel", Kernel)
-    cuda.compile_kernels([("a", "f", "float32"), ("a", "g", "float32"), ("a", "f", "uint16"), ("b", "f", "float32")])
-    assert compiled.pop(0)[1] == "nothing"  # alone, before the threads
-    assert sorted((source, dtype) for source, _, dtype in compiled) == [
-        ("a", "float32"),
-        ("a", "uint16"),
-        ("b", "float32"),
-    ]
-
-
 @pytest.mark.parametrize("shape", [(2, 3, 4), (), (0, 5), (1 << 20, 1 << 20)])
 def test_imagined_arrays_have_all_that_operations_ask_for(shape):
     array = imagined(shape, np.float32, 512)
@@ -216,4 +190,4 @@ def test_the_first_run_compiles_nothing_more(monkeypatch):
     monkeypatch.setattr(cuda, "kernel", named)
     net.forward()
     net.backward()
-    assert {key[1] for key in launched - compiled} == {"nothing"} and len(launched) > 20
+    assert launched <= compiled and len(launched) > 20

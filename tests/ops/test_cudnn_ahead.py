@@ -149,15 +149,37 @@ def test_each_is_built_once_and_beside_what_it_competes_with():
     given = [wanted(one, "forward", both), known, wanted(other, "forward"), wanted(one, "forward"), known]
     given += [replace(known, mode="measure"), known]
     assert ahead._tasks(given) == [
+        [wanted(one, "forward"), wanted(one, "forward", both)],  # the slowest to build comes first
         [replace(known, mode="measure")],
         [wanted(other, "forward")],
-        [wanted(one, "forward"), wanted(one, "forward", both)],
     ]
+
+
+def test_a_process_goes_on_building_while_another_one_measures(processes, measured, monkeypatch):
+    with build.collecting() as wanted, contextlib.suppress(NotBuilt):
+        ask()
+    asked, building = [], ahead._Building(ahead._tasks(wanted))
+
+    class Worker:
+        def ask(self, what, task):
+            asked.append(what)
+            if len(asked) == 4:
+                building._turn.release()  # the other one has measured
+
+        def end(self):
+            asked.append("end")
+
+    monkeypatch.setattr(ahead, "_Worker", Worker)
+    building._turn.acquire()
+    building._serve()
+    assert len(building._tasks) == 0 and not building._failures
+    assert asked == ["prepare"] * 4 + ["find"] * 4 + (["prepare", "find"] * (len(ahead._tasks(wanted)) - 4)) + ["end"]
+    assert building._built == building._measured == building._total
 
 
 @pytest.mark.parametrize("tasks, free, count", [(100, 80 << 30, 12), (5, 80 << 30, 5), (100, 7 << 30, 3), (9, 1, 0)])
 def test_free_memory_limits_the_number_of_processes(monkeypatch, tasks, free, count):
-    monkeypatch.setattr(ahead.os, "sched_getaffinity", lambda pid: range(16), raising=False)
+    monkeypatch.setattr(ahead, "cores", lambda: 16)
     assert ahead._processes(tasks, free) == count
 
 

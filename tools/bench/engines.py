@@ -32,7 +32,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -313,16 +312,13 @@ def start(net: str, math: str, profiled: str) -> dict:
     parts.watch(cuda.CudaDevice, "trim", "device memory given back")
     parts.watch(cuda.CudaDevice, "capture", "graph recorded")
     parts.watch(Arena, "prepare", "arena")
-    compiled, main = cuda.kernel, threading.get_ident()
+    compiled = cuda.kernel
 
     @functools.cache
     def kernel(source: str, name: str, dtype: str = "float32"):
-        made = compiled(source, name, dtype)
-        if threading.get_ident() == main:  # else it is compiled ahead
-            parts.counts["kernels compiled or read later"] = parts.counts.get("kernels compiled or read later", 0) + 1
-            with parts.part("kernels compiled or read later"):
-                made.compile()
-        return made
+        parts.counts["kernels compiled or read later"] = parts.counts.get("kernels compiled or read later", 0) + 1
+        with parts.part("kernels compiled or read later"):
+            return compiled(source, name, dtype)
 
     cuda.kernel = kernel
     if profiled:

@@ -1,24 +1,22 @@
-"""Use a GPU through CuPy: compile and launch kernels, multiply matrices, and implement `Device`.
+"""Use a GPU through CuPy: launch kernels, multiply matrices, and implement `Device`.
 
-Only this file and `cublas.py` import cupy. Importing this one never fails; using it without CuPy or without a GPU
-raises an error that says what to install. Convolutions through cuDNN are in `ops/cuda/cudnn/convolution.py`.
+Only this file, `kernels.py` and `cublas.py` import cupy. Importing this one never fails; using it without CuPy or
+without a GPU raises an error that says what to install. Convolutions through cuDNN are in
+`ops/cuda/cudnn/convolution.py`.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ...activity import activity
 from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, MissingDependency
 from ..cpu import host_bytes
@@ -27,9 +25,12 @@ from .cublas import gemm as gemm
 from .cublas import gemm_batched as gemm_batched
 from .cublas import math as math
 from .cublas import set_math as set_math
+from .kernels import compile_kernels as compile_kernels
+from .kernels import kernel
+from .kernels import prelude as prelude
 from .pages import CudaPages, page_bytes
 from .pinned import nothing_unlocked, pinned_bytes
-from .rehearsal import Kernel, is_rehearsal, note
+from .rehearsal import is_rehearsal, note
 
 try:
     import cupy
@@ -39,32 +40,6 @@ except ImportError as error:
 
 BLOCK = 256
 MAX_BLOCKS = 1 << 20  # kernels loop over the rest (grid stride)
-
-# dtype of the arrays -> (T, A, C)
-_TYPES = {
-    "float32": ("float", "float", "float"),
-    "float64": ("double", "double", "double"),
-    "int32": ("int", "float", "int"),
-    "uint16": ("bf16", "float", "float"),
-}
-
-# The conversion is PTX because kernels are compiled to flush subnormal floats, in conversions too.
-_BF16 = """
-#define BF16
-struct bf16 {
-  unsigned short bits;
-  bf16() = default;
-  __device__ bf16(float v) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v)); }
-  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
-};
-"""
-_PRELUDE = """
-typedef {data} T;  // of the arrays
-typedef {sum} A;  // of sums
-typedef {value} C;  // of one value that is worked on, and of parameters: T, but float where T is bf16
-#define LOOP(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); \\
-                        i += (long long)gridDim.x * blockDim.x)
-"""
 
 _dtype_name = functools.cache(lambda dtype: str(np.dtype(dtype)))  # NumPy takes longer than a launch
 
@@ -112,23 +87,6 @@ def device_count() -> int:
     return int(require().cuda.runtime.getDeviceCount())
 
 
-def prelude(dtype: str) -> str:
-    """Return the text before kernels for arrays of a NumPy type, by its name; "uint16" is bfloat16."""
-    data, total, value = _TYPES[dtype]
-    return (_BF16 if data == "bf16" else "") + _PRELUDE.format(data=data, sum=total, value=value)
-
-
-@functools.cache
-def kernel(source: str, name: str, dtype: str = "float32") -> Any:
-    """Return the function `name` of a CUDA C++ source, compiled with the types `T` (data), `A` (sums) and `C` (values)
-    that belong to `dtype`.
-
-    Integer parameters must be `long long`, real ones `double`, because Python's int and float are passed as such.
-    """
-    require()
-    return cupy.RawKernel(prelude(str(dtype)) + source, name, options=("--std=c++14",))
-
-
 def launch(
     source: str,
     name: str,
@@ -153,30 +111,7 @@ def launch(
         note(source, name, _dtype_name(dtype))
         return
     blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
-    kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared_mem=shared)
-
-
-_NOTHING = 'extern "C" __global__ void nothing() {}'
-
-
-def compile_kernels(wanted: Iterable[Kernel]) -> None:
-    """Compile kernels for the current device, in as many threads as there are cores: the compiler lets others run."""
-    sources = {(source, dtype): name for source, name, dtype in wanted}  # one compilation for all of its functions
-    if not sources:
-        return
-    device = require().cuda.runtime.getDevice()
-
-    # At the first kernel CuPy asks the compiler for its version: once here, else in every thread.
-    kernel(_NOTHING, "nothing").compile()
-
-    def compiled(source: str, dtype: str, name: str) -> None:
-        with cupy.cuda.Device(device):
-            kernel(source, name, dtype).compile()
-
-    workers = min(len(sources), os.cpu_count() or 1)
-    with activity.doing("compiling kernels", bounded=False), ThreadPoolExecutor(workers) as threads:
-        for done in [threads.submit(compiled, *key, name) for key, name in sources.items()]:
-            done.result()
+    kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared)
 
 
 NOW = """

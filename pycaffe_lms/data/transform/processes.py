@@ -4,7 +4,7 @@ Threads of one process wait for each other wherever Python itself runs: with man
 a millisecond an item, such as reading, decoding and encoding a small picture.
 Items and results go through pipes, except what is large in a result: it goes through a file in memory that a process
 shares with its parent. A pipe copies in pieces of 64 KiB, and pickle while no other thread of the parent can run.
-Covers: starting, feeding and ending the processes; what one of them does (`serve`).
+Covers: starting, feeding and ending the processes; what one of them does (`main`).
 See also: workers.py, the same with threads.
 """
 
@@ -25,6 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import IO, Any, BinaryIO, TypeVar
 
+from ...backend.child import child_command, child_environment
 from ...errors import CaffeError, DataError
 from .workers import keep_freed_memory
 
@@ -36,13 +37,6 @@ _AHEAD = 2  # chunks that a process has got beyond those that were asked for
 _MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
 _LARGE_BYTES = 4 << 10  # `bytes` of at least this size go through shared memory
 _SHARED_BYTES = 16 << 20  # of memory for the results of one chunk; what is not written takes none
-_PROGRAM = """
-import importlib.util, sys
-sys.modules["pycaffe_lms"] = importlib.util.module_from_spec(importlib.util.find_spec("pycaffe_lms"))
-from pycaffe_lms.data.transform.processes import serve
-serve(int(sys.argv[1]))
-"""
-# The package is there without nets and solvers, which its __init__ imports: a process starts four times as fast.
 
 
 def in_order_by_processes(
@@ -100,16 +94,13 @@ class _Child:
     """Be one process, as its parent sees it."""
 
     def __init__(self, work: Callable[..., object]):
-        # What this process imports, that one has to find too. It starts faster without OpenBLAS's threads.
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        env = os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
         self._shared = _shared_file()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(self._shared)],
+                [*child_command(__name__), str(self._shared)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=env,
+                env=child_environment(),
                 pass_fds=() if self._shared < 0 else (self._shared,),
             )
         except BaseException:
@@ -195,12 +186,13 @@ class _Unpickler(pickle.Unpickler):
         return os.pread(self._shared, length, start)
 
 
-def serve(shared: int) -> None:
+def main() -> None:
     """Answer, as one of the processes, on the standard output what is asked on the standard input, until that ends.
 
-    shared: number of the file in memory that takes results, -1 for none."""
+    The command line has the number of the file in memory that takes results, -1 for none."""
     import cv2
 
+    shared = int(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     cv2.setNumThreads(1)  # there are as many processes as CPUs
     keep_freed_memory()

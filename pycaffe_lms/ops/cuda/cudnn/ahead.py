@@ -8,29 +8,26 @@ The choices, with the engines as cuDNN writes them, reach this process through t
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ....backend import cuda
+from ....backend.child import child_command, child_environment, cores
 from ....formats.cache_folder import cache_folder
 from .build import KNOWN, Wanted, candidate_count, is_stored, store_of
 
-COMMAND = [sys.executable, "-m", "pycaffe_lms.ops.cuda.cudnn.worker"]
+COMMAND = child_command("pycaffe_lms.ops.cuda.cudnn.worker")
 FEWEST = 60  # candidates to be built from which processes are started: starting them takes as long
 _MOST = 12  # processes
 _DEVICE_BYTES = 1 << 30  # device memory that a process may take: its context, handle and kernels
 _FIRST_S, _EVERY_S = 1.0, 2.0  # when the log tells how far it is
 _ENDING_S = 10.0  # seconds that a process may take to end after it closed its output
-_ROOT = Path(__file__).parents[4]  # the folder of the package
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +55,11 @@ def build_ahead(wanted: Iterable[Wanted]) -> None:
 
 
 def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
-    """Return what is wanted, each once; a graph with a bias or ReLU follows the plain one that it competes with."""
+    """Return what is wanted, each once, in the order in which it is to be built.
+
+    A graph with a bias or ReLU follows the plain one that it competes with. cuDNN compiles its engines, which takes a
+    quarter of a second each, so these come first.
+    """
     each: dict[str, Wanted] = {}
     for one in wanted:
         key = f"{one.device} {one}"
@@ -67,7 +68,7 @@ def _tasks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     together: dict[Any, list[Wanted]] = {}
     for one in sorted(each.values(), key=lambda w: any(w.fused)):
         together.setdefault((one.device, one.geometry, one.direction, one.types), []).append(one)
-    return list(together.values())
+    return sorted(together.values(), key=lambda task: not any(any(one.fused) for one in task))
 
 
 def _candidates(tasks: Sequence[list[Wanted]]) -> int:
@@ -76,8 +77,7 @@ def _candidates(tasks: Sequence[list[Wanted]]) -> int:
 
 def _processes(tasks: int, free: int) -> int:
     """Return the number of processes for so many tasks and bytes of free device memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(_MOST, cores, tasks, free // 2 // _DEVICE_BYTES)
+    return min(_MOST, cores(), tasks, free // 2 // _DEVICE_BYTES)
 
 
 class _Building:
@@ -136,18 +136,30 @@ class _Building:
         try:
             worker = _Worker()
             self._workers.append(worker)
+            built: list[list[Wanted]] = []
             for task in iter(self._next, None):
                 worker.ask("prepare", task)
                 with self._lock:
                     self._built += len(task)
-                with self._turn:
-                    worker.ask("find", task)
-                    self._measured += len(task)
+                built.append(task)
+                if self._turn.acquire(blocking=False):  # else it goes on building
+                    try:
+                        self._measure(worker, built)
+                    finally:
+                        self._turn.release()
+            with self._turn:
+                self._measure(worker, built)
         except Lost as error:
             self._failures.append(str(error))
         finally:
             if worker is not None:
                 worker.end()
+
+    def _measure(self, worker: _Worker, built: list[list[Wanted]]) -> None:
+        """Let a process measure what it has built, and empty the list."""
+        while built:
+            worker.ask("find", built[0])
+            self._measured += len(built.pop(0))
 
     def _next(self) -> list[Wanted] | None:
         with self._lock:
@@ -158,7 +170,6 @@ class _Worker:
     """Run a process that answers one question after the other. Raises Lost where none can be started."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         try:
             self._process = subprocess.Popen(
@@ -166,8 +177,7 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                cwd=_ROOT,
-                env=os.environ | {"PYTHONPATH": paths},
+                env=child_environment(),
             )
         except OSError as error:
             self._errors.close()

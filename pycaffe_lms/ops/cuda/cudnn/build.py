@@ -243,6 +243,8 @@ def candidate_count(wanted: Wanted) -> int:
     """Return the number of candidates among which one is chosen."""
     if not measures(wanted):
         return 1
+    if any(wanted.fused):
+        return choice.FUSED
     return choice.CANDIDATES if wanted.types.half or wanted.direction == "forward" else choice.TF32_GRADIENTS
 
 

@@ -17,6 +17,7 @@ from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 
 CANDIDATES = 6  # candidates that are measured
+FUSED = 5  # of graphs with a bias or ReLU: the sixth, a fallback, takes the longest to build and was never the fastest
 TF32_GRADIENTS = 3  # of float32 gradients: later ones were never the fastest by more than a few percent
 _GAIN = 0.97  # a later candidate must take less than this share of an earlier one's time, so that choices are stable
 _HOPELESS = 2.0  # a candidate slower than this many times the best first run is not measured any further

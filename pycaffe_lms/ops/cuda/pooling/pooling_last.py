@@ -21,7 +21,7 @@ __all__ = ["average_pool_last_backward", "average_pool_last_forward", "max_pool_
 
 _UNROLLED = 8  # the widest window whose loops are unrolled; wider ones mostly depend on the image's size
 
-SOURCE = """
+_COMMON = """
 typedef Pack<M, N> Places;
 #define NOWHERE ((M)-1)
 
@@ -74,7 +74,11 @@ __device__ inline int divisor(int start, int kernel, int size, int pad) {
   const int places = (start + kernel < end ? start + kernel : end) - first;
   return places > 1 ? places : 1;
 }
+"""
 
+# A kernel is a program of its own: unrolled loops take up to a second to compile.
+_KERNELS = {
+    "max_forward": """
 extern "C" __global__ void max_forward(const T* __restrict__ x, T* __restrict__ y, M* __restrict__ mask,
                                        T* __restrict__ top_mask, long long use_mask, long long use_top_mask, SIZES) {
   LOOP(i, n) {
@@ -105,7 +109,8 @@ extern "C" __global__ void max_forward(const T* __restrict__ x, T* __restrict__ 
     }
   }
 }
-
+""",
+    "max_backward": """
 extern "C" __global__ void max_backward(const T* __restrict__ dy, const M* __restrict__ mask, T* __restrict__ dx,
                                         SIZES) {
   LOOP(i, n) {
@@ -143,7 +148,8 @@ extern "C" __global__ void max_backward(const T* __restrict__ dy, const M* __res
     ((Values*)dx)[i] = out;
   }
 }
-
+""",
+    "average_forward": """
 extern "C" __global__ void average_forward(const T* __restrict__ x, T* __restrict__ y, SIZES) {
   LOOP(i, n) {
     PLACE(i);
@@ -159,7 +165,8 @@ extern "C" __global__ void average_forward(const T* __restrict__ x, T* __restric
     ((Values*)y)[i] = out;
   }
 }
-
+""",
+    "average_backward": """
 extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restrict__ dx, SIZES) {
   LOOP(i, n) {
     PLACE(i);
@@ -182,7 +189,8 @@ extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restr
     ((Values*)dx)[i] = out;
   }
 }
-"""
+""",
+}
 
 
 def max_pool_last_forward(
@@ -218,14 +226,14 @@ def _launch(name: str, n: int, result: AnyArray, channels: int, g: PoolGeometry,
     threads = result.size // n
     split = (*divider(channels // n, threads), *divider(places[1], threads), *divider(places[0], threads))
     kernel = g.kernel if max(g.kernel) <= _UNROLLED else None
-    source = _source(n, C_TYPES[place_dtype(g)], kernel, g.stride, g.pad, g.inside)
+    source = _source(name, n, C_TYPES[place_dtype(g)], kernel, g.stride, g.pad, g.inside)
     sizes = (threads, *g.in_spatial, *g.out_spatial, *g.kernel)
     cuda.launch(source, name, result.dtype, threads, *args, *sizes, *split)
 
 
 @functools.cache
-def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints, inside: bool) -> str:
-    """Return the kernels for one form of window; `places` is the type of a mask.
+def _source(name: str, n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints, inside: bool) -> str:
+    """Return a kernel for one form of window; `places` is the type of a mask.
 
     kernel None: it is a parameter, so that windows as large as an image do not need a compilation each.
     """
@@ -238,4 +246,4 @@ def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints, i
         window |= {"COVER_H": covers[0], "AHEAD_COVER": covers[1]}
     window |= {"S_H": stride[0], "S_W": stride[1], "P_H": pad[0], "P_W": pad[1], "N": n, "INSIDE": int(inside)}
     defines = "".join(f"#define {name} {value}\n" for name, value in window.items())
-    return f"{defines}typedef {places} M;\n{PACK}{DIVIDE}{SOURCE}"
+    return f"{defines}typedef {places} M;\n{PACK}{DIVIDE}{_COMMON}{_KERNELS[name]}"
