@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+from ...backend.child import cores
+
 ELEMENTS = 1 << 15  # elements of simple element-wise work from which a second thread pays
 
 
@@ -20,7 +22,7 @@ def thread_count() -> int:
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first) > 0:
         return int(first)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 @cache
