@@ -46,8 +46,10 @@ def test_in_a_solvers_net(phase, backward):
     net, plans, _ = asked(phase=phase, tuning=Tuning(fuse=True))
     assert plans[3] == [(False, {"ending"} | backward[0]), (True, backward[0])]
     assert plans[4] == [(False, backward[0])] and plans[2] == [(False, backward[1])]
+    net.reshape()
+    assert plans[3][2:] == [(True, backward[0])], "a chain that is made anew is no less for it"
     net.keep("chain")  # now the chain is not fused
-    assert plans[3][2:] == [(False, backward[0])]
+    assert plans[3][3:] == [(False, backward[0])]
 
 
 def test_in_a_net_by_hand():

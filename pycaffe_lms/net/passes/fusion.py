@@ -146,8 +146,14 @@ def _make_moments(graph: Graph, node: Node, chain: list[Node], index: int) -> No
     made.param_propagate = [False] * len(made.params)
     statistics = chain[0].bottoms[1]
     made.later = ((chain[-1].tops[0], "diff"), (statistics, "data"), (statistics, "diff"))
-    made.layer.update_context(needs_backward=node.need_backward, channels_last=node.channels_last, half=node.half)
+    _decide(made.layer, node)
     return made
+
+
+def _decide(layer: Layer, first: Node) -> None:
+    """Tell a group's layer what the net decided for the first layer of its chain, in whose place it runs."""
+    decided = {"needs_backward": first.need_backward, "channels_last": first.channels_last, "half": first.half}
+    layer.update_context(**decided, by_hand=False)
 
 
 def _make(graph: Graph, chain: list[Node], index: int) -> Node:
@@ -177,7 +183,7 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
         assert isinstance(first.layer, BatchNormLayer), "by its role"
         relu = Role.RECTIFY in by_role
         layer = FusedNormLayer(param, first.layer, _scale_of(affine), adds=add is not None, relu=relu)
-    layer.update_context(needs_backward=first.need_backward, channels_last=first.channels_last, half=first.half)
+    _decide(layer, first)
     node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
     node.params = [p for n in chain for p in n.params]
     node.param_propagate = [p for n in chain for p in n.param_propagate]
