@@ -109,8 +109,8 @@ def test_rates_of_volumes():
 
 def test_starts():
     """The least and the most of the table's columns."""
-    found = [r for r in rows(6) if re.fullmatch(r"[\w-]+:\d+", r[0])]
-    assert len(found) == 4
+    found = [r for r in rows(6) if re.fullmatch(r"[\w.-]+:\d+ \w+", r[0])]
+    assert len(found) == 10
     again, cold = ([float(r[k]) for r in found] for k in (5, 1))
     words_of = said(
         "docs/speed.md", r"take ([\d.]+) to ([\d.]+) s if it was built before .*?, else ([\d.]+) to ([\d.]+) s"

@@ -2,10 +2,11 @@
 
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.ops.cuda.cudnn import choice, library, worker
+from pycaffe_lms.ops.cuda.cudnn import library, worker
 
 from .fake_cudnn import Frontend, Graph
 
@@ -16,7 +17,10 @@ runtime = SimpleNamespace(setDevice=lambda device: None, getDeviceProperties=lam
 cupy = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=0))
 library.load = lambda: (fake, "")
 cuda.require = lambda: SimpleNamespace(cuda=cupy)
-choice.measure = lambda runs, *rest: [3.0, 2.0, 1.0][-len(runs) :]
+
+
+def no_handle():
+    raise RuntimeError("no memory")
 
 
 class Noted(Graph):
@@ -24,11 +28,16 @@ class Noted(Graph):
 
     def build_plan_at_index(self, index):
         print("a library that talks")
-        if how == "killed" and self.kind == "wgrad":
+        if how == "sleeps":
+            time.sleep(600)
+        if how == "killed":
             os.kill(os.getpid(), 9)
         super().build_plan_at_index(index)
 
 
+if how == "no memory":
+    fake.create_handle = no_handle
+fake.writes = how != "writes nothing"
 fake.pygraph = lambda **settings: Noted(fake, settings)
 if how == "no module":
     import no_such_module  # noqa: F401

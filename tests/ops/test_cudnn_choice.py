@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import shutil
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -77,6 +78,13 @@ def test_candidates_keep_cudnns_order_and_limits(frontend, monkeypatch):
         engine(1002)
 
 
+def test_the_engine_that_does_everything_is_the_last_resort(frontend, measured):
+    frontend.engines, measured.times = {"eng0": 0, "slow": 64, "fast": 128}, [3.0, 1.0]
+    assert engine(None) == "fast" and [graph.built for graph in frontend.graphs] == [[1, 2]]
+    frontend.engines = {"eng0": 0, "large": 5000}
+    assert engine(1000) == "eng0"
+
+
 def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     frontend.engines = {"slow": 64, "fast": 128, "other": 32}
     measured.times = [3.0, 1.0, 2.0]
@@ -94,6 +102,23 @@ def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     assert [graph.loaded for graph in frontend.graphs] == ["fast"] * 3 and not any(g.built for g in frontend.graphs)
     again.backward_data(array(16), array(32), array(48), array(64, 1 << 20))
     assert [graph.runs for graph in frontend.graphs].count([({1: 16, 2: 32, 3: 48}, 64, 0)]) == 1
+
+
+def test_who_waits_for_another_process_takes_its_choice(frontend, measured, monkeypatch):
+    frontend.engines, measured.times = {"slow": 64, "fast": 128}, [3.0, 1.0]
+    engine(None)
+    (path,) = (path for path in folder().iterdir() if path.suffix == ".engine")
+    content, found = path.read_bytes(), []
+    path.unlink()
+    forget(monkeypatch)
+    waiting = threading.Thread(target=lambda: found.append(engine(None)))
+    with open_store("GPU 9/x", 91900, "1.99").alone():  # what another process would have open
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive() and not found
+        path.write_bytes(content)
+    waiting.join()
+    assert found == ["fast"] and len(measured.calls) == 1
 
 
 def test_an_engine_that_cannot_be_written_is_found_by_name(frontend, measured, monkeypatch):
@@ -132,9 +157,9 @@ def test_who_waits_is_told(caplog, tmp_path):
 
 
 def test_what_is_measured_is_at_most_so_many(frontend, measured):
-    frontend.engines = {f"eng{i}": 0 for i in range(20)}
+    frontend.engines = {f"eng{i + 1}": 0 for i in range(20)}
     measured.times = [1.0] * 20
-    assert engine(None) == "eng0"
+    assert engine(None) == "eng1"
     assert len(measured.calls[0][0]) == choice.CANDIDATES
 
 
@@ -155,7 +180,7 @@ def test_choices_differ_by_all_they_depend_on(frontend, measured):
     measured.times = [2.0, 1.0]
     for g, limit in itertools.product((LARGE, last(LARGE)), (None, 1 << 20, 1 << 21)):
         convolution.plan(g, "float32", limit)
-    assert len(measured.calls) == len([*folder().iterdir()]) == 18
+    assert len(measured.calls) == len([*folder().glob("*.engine")]) == 18
 
 
 def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
@@ -170,19 +195,19 @@ def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
 def test_asking_whether_cudnn_can_measures_nothing_and_loses_nothing(frontend, measured, monkeypatch):
     """One engine is built for each direction; what is measured later goes on with the same graphs and engines."""
     monkeypatch.setattr(cuda, "knows_bfloat16", lambda: True)
-    frontend.engines = {f"eng{i}": 0 for i in range(20)}
+    frontend.engines = {f"eng{i + 1}": 0 for i in range(20)}
     measured.times = [3.0, 1.0] + [2.0] * 18
     assert conv.conv_channels_last_plan(LARGE, "float32") and not measured.calls
     assert [graph.built for graph in frontend.graphs] == [[0]] * 3
     plan = conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"]).cudnn
-    assert set(plan.engines.values()) == {"eng1"} and len(measured.calls) == 3
+    assert set(plan.engines.values()) == {"eng2"} and len(measured.calls) == 3
     counts = choice.CANDIDATES, choice.TF32_GRADIENTS, choice.TF32_GRADIENTS
     assert [graph.built for graph in frontend.graphs] == [[*range(n)] for n in counts]
     forget(monkeypatch)
     frontend.graphs.clear()
     assert conv.conv_channels_last_plan(LARGE, "float32")
     conv.conv_plan(last(LARGE), "float32", WORKSPACE_LIMIT["cuda"])
-    assert [graph.loaded for graph in frontend.graphs] == ["eng1"] * 3, "what was kept, and only for what runs"
+    assert [graph.loaded for graph in frontend.graphs] == ["eng2"] * 3, "what was kept, and only for what runs"
     assert conv.conv_half_plan(LARGE, "float32") and len(measured.calls) == 3
 
 
@@ -403,13 +428,17 @@ class Clock:
         if name == "differ":
             self.compared = args[:2]
 
-    def run(self, ms, value=1.0):
+    def run(self, ms, value=1.0, load=0.0):
+        """A run of `ms` whose first call takes `load` more; `call.times` counts its calls."""
+
         def call(inputs, result, work):
             if ms is None:
                 raise ValueError("does not run")
-            self.now += ms
+            self.now += ms + load * (call.times == 0)
             self.values[result] = value
+            call.times += 1
 
+        call.times = 0
         return call
 
 
@@ -426,18 +455,45 @@ def clock(monkeypatch):
     [
         ([(2.0, 1.0), (1.0, 1.001)], [2.0, 1.0]),
         ([(1.0, 1.0), (0.5, 1.1), (0.7, 0.0)], [1.0, None, None]),
-        ([(1.0, 1.0), (2.5, 1.0)], [1.0, None]),
+        ([(1.0, 1.0), (2.5, 1.0)], [1.0, 2.5]),
+        ([(1.0, 1.0), (0.5, 1.0, 90.0)], [1.0, 0.5]),
+        ([(1.0, 1.0), (0.5, 1.0, 110.0)], [1.0, 110.5]),
         ([(None, 1.0), (1.0, 5.0), (0.9, 5.0), (0.1, 1.0)], [None, 1.0, 0.9, None]),
         ([(1.0, float("nan")), (3.0, 1.0)], [None, 3.0]),
         ([(None, 1.0)], [None]),
     ],
-    ids=["faster", "wrong", "hopeless", "first does not run", "first is no number", "nothing runs"],
+    ids=[
+        "faster",
+        "wrong",
+        "slow",
+        "slow to load",
+        "either",
+        "first does not run",
+        "first is no number",
+        "nothing runs",
+    ],
 )
 def test_times(clock, runs, expected):
     times = choice.measure(
         [clock.run(*run) for run in runs], [(10, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)
     )
     assert times == [t if t is None else pytest.approx(t) for t in expected] and clock.freed == 1
+
+
+def test_slow_runs_are_timed_less_often(clock):
+    """One call, of more than a second; or a first call and a second; three more up to twice the best time; then rounds
+    of two (2 ms), the last two for runs up to 1.25 times the best."""
+    runs = [clock.run(ms) for ms in (1500.0, 1.0, 1.2, 1.5, 2.5)]
+    choice.measure(runs, [(10, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,))
+    assert [run.times for run in runs] == [1, 2 + 3 + 6, 2 + 3 + 6, 2 + 3 + 2, 2]
+
+
+def test_scratch_memory_is_kept_for_the_next(clock):
+    with choice.keeping_scratch():
+        for _ in range(2):
+            choice.measure([clock.run(1.0)], [(10, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,))
+        assert clock.freed == 0
+    assert clock.freed == 1
 
 
 def test_times_without_room(clock):

@@ -48,7 +48,7 @@ from pycaffe_lms.net.memory.bound_programs import BoundPrograms
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops.cuda import basic
-from pycaffe_lms.ops.cuda.cudnn import ahead, build, choice, library
+from pycaffe_lms.ops.cuda.cudnn import build, choice, library
 from pycaffe_lms.ops.cuda.cudnn.graph import Fused, describe
 from pycaffe_lms.pycaffe import classes
 from pycaffe_lms.solvers.update.updates import Updates
@@ -142,7 +142,7 @@ def examine(wanted: build.Wanted, most: int, alone=contextlib.nullcontext) -> di
         engines.append({"index": index, "name": name, "work": engine.workspace_bytes, "build_s": spent})
     with alone():
         begin = time.perf_counter()
-        times = build._measure(wanted, graph, built, refusals()) if built else None
+        times = build._measure(wanted, choice.Candidates(graph, refusals(), wanted.limit), built) if built else None
         row["measure_s"] = time.perf_counter() - begin
     if times is None:
         return row
@@ -234,7 +234,7 @@ def again(entries: list[dict], how: str) -> list[dict]:
                     )
                 )
                 engine = found[0]
-            row["ms"] = build._measure(wanted, graph, [engine], refusals())
+            row["ms"] = build._measure(wanted, choice.Candidates(graph, refusals(), wanted.limit), [engine])
         except refusals() as error:
             row["error"] = build.first_line(error)
         rows.append(row)
@@ -291,10 +291,9 @@ def start(net: str, math: str, profiled: str) -> dict:
     name, _, batch = net.partition(":")
     profile, spans, parts = cProfile.Profile(), {"imports_s": time.time() - float(os.environ["STARTED"])}, Parts()
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(name)s %(message)s", stream=sys.stderr)
-    parts.watch(ahead, "build_ahead", "engines built and chosen by processes")
     parts.watch(build._Stored, "load", "engines loaded")
-    parts.watch(build, "_build", "engines built here")
-    parts.watch(choice, "measure", "engines measured here")
+    parts.watch(build, "_build", "engines built")
+    parts.watch(choice, "measure", "engines measured")
     parts.watch(build, "handle", "cuDNN handle")
     parts.watch(basic, "compile_kernels", "kernels compiled or read ahead")
     parts.watch(library, "load", "cuDNN's libraries")
@@ -363,7 +362,7 @@ def _child(*words: str, env: dict | None = None, limit: float = 240.0) -> dict |
         return {"error": done.stderr.strip().splitlines()[-30:]}
     said = json.loads(done.stdout.splitlines()[-1])
     if isinstance(said, dict):
-        said["log"] = [line for line in done.stderr.splitlines() if "Convolutions: " in line or "engine" in line][-20:]
+        said["log"] = [line for line in done.stderr.splitlines() if "engine" in line][-20:]
     return said
 
 
@@ -387,7 +386,7 @@ def summary(rows: list[dict]) -> dict:
         one["ranks"][str(row["best"])] = one["ranks"].get(str(row["best"]), 0) + 1
         one["ms"] += ms[row["best"]]
         for n, pick in row["of_first"].items():
-            one["ms_of_first"][n] += 3 * ms[row["best"]] if ms[pick] is None else ms[pick]  # None: over twice as slow
+            one["ms_of_first"][n] += 3 * ms[row["best"]] if ms[pick] is None else ms[pick]  # None: it failed
     return found
 
 
@@ -427,7 +426,7 @@ def main(argv=None) -> int:
             args.json.write_text(json.dumps(said | {"summary": summary(said["rows"])}, indent=1))
 
     with tempfile.TemporaryDirectory() as folder:
-        names = ("XDG_CACHE_HOME", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
+        names = ("HOME", "XDG_CACHE_HOME", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
         caches = {name: f"{folder}/{name}" for name in names}
         for number, one in enumerate(args.start):
             own = {name: f"{path}{number}" for name, path in caches.items()}

@@ -86,7 +86,7 @@ def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
 
 
 def conv_ahead_plan(ask: Callable[[], _Answer]) -> _Answer:
-    """Return `ask()`, having built at once, in several processes, all engines that its plans take."""
+    """Return `ask()`, while processes build the engines of its plans that take long."""
     from ..cudnn import ahead, build, convolution
 
     if build.is_collecting() or not convolution.available():
@@ -98,8 +98,8 @@ def conv_ahead_plan(ask: Callable[[], _Answer]) -> _Answer:
                 return answer
         except NotBuilt:
             pass
-    ahead.build_ahead(wanted)
-    return ask()
+    with ahead.building(wanted):
+        return ask()
 
 
 def conv_plan(

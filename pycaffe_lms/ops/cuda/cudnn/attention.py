@@ -22,7 +22,7 @@ from ....errors import DeviceError
 from ...attention_plan import items_at_once
 from ...records import AttentionShape, QueryKeyValue
 from . import choice, library
-from .build import NEVER, CudnnGraph, CudnnUnsupported, first_line, handle, lock, runner
+from .build import NEVER, CudnnGraph, CudnnUnsupported, first_line, handle, lock
 
 _QUERY, _KEY, _VALUE, _RESULT, _LSE, _SLOPE = range(1, 7)  # names within every graph
 _GRADIENTS = 7, 8, 9  # of query, key and value
@@ -133,7 +133,7 @@ def _build(shape: AttentionShape, device: int, backward: bool) -> CudnnGraph:
         raise CudnnUnsupported(f"attention of {shape}: {first_line(error)}") from error
     if engine is None:
         raise CudnnUnsupported(f"attention of {shape}: no engine")
-    return CudnnGraph(runner(graph), engine.index, engine.name, engine.workspace_bytes)
+    return CudnnGraph(choice.runner(graph), engine.index, engine.name, engine.workspace_bytes)
 
 
 def _describe(frontend: Any, shape: AttentionShape, own: Any, backward: bool) -> Any:

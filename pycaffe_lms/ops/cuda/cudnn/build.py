@@ -1,7 +1,9 @@
 """Build cuDNN's graph of one direction of a convolution, once per process, with the engine of `choice.py`.
 
-An engine that `store.py` has is loaded. Others are built here, one after the other, unless `ahead.py` had them built
-before. Also holds what all graphs of a process share: a handle per device, and the lock for it.
+An engine that `store.py` has is loaded. Others are built and measured here, one after the other; several processes
+would take longer, because one alone may measure, and each has to load the code of every engine. What cuDNN must compile
+is built by those of `ahead.py`. Also holds what all graphs of a process share: a handle per device, and the lock for
+it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -49,6 +52,7 @@ _handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the s
 _graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
 _candidates: dict[Wanted, choice.Candidates] = {}  # of graphs that were described, but not measured
 _stores: dict[tuple[Path, int], Store] = {}  # by cache folder and device
+from_processes: dict[Wanted, Future[list[choice.Written]]] = {}  # what `ahead.py` has built; []: nothing
 
 
 class CudnnUnsupported(DeviceError):
@@ -187,9 +191,7 @@ class _Stored:
 
     def load(self) -> None:
         if self._run is None:
-            graph = library.load()[0].pygraph(handle=handle(self._device))
-            graph.deserialize(bytearray(self._plan))  # no bytes; a list takes half as long again
-            self._run, self._plan = runner(graph), b""
+            self._run, self._plan = _loaded(self._device, self._plan), b""
 
     def __call__(self, *args: Any) -> None:
         if self._run is None:
@@ -233,10 +235,14 @@ def measures(wanted: Wanted) -> bool:
     return wanted.mode not in ("heuristic", KNOWN) and g.batch * g.out_channels * g.out_size * g.rows >= _WORTH
 
 
-def prepare(wanted: Wanted) -> None:
-    """Build every engine among which `find` will choose, without measuring."""
-    if wanted not in _graphs and _stored(wanted) is None:
-        _candidates_of(wanted).first(candidate_count(wanted))
+def written(wanted: Wanted) -> list[choice.Written]:
+    """Return the engines among which `find` will choose, as another process can run them; [] where it cannot."""
+    candidates = _described(wanted)
+    found = [
+        choice.Written(engine.name, engine.workspace_bytes, candidates.written(engine))
+        for engine in candidates.first(candidate_count(wanted))
+    ]
+    return found if all(engine.plan for engine in found) else []
 
 
 def candidate_count(wanted: Wanted) -> int:
@@ -248,7 +254,9 @@ def candidate_count(wanted: Wanted) -> int:
     return choice.CANDIDATES if wanted.types.half or wanted.direction == "forward" else choice.TF32_GRADIENTS
 
 
-def _candidates_of(wanted: Wanted) -> choice.Candidates:
+def _candidates_of(wanted: Wanted) -> choice.Candidates | choice.Loaded:
+    if wanted in from_processes and (built := from_processes.pop(wanted).result()):
+        return choice.Loaded(built, lambda plan: _loaded(wanted.device, plan), _refusals())
     of_any_mode = replace(wanted, mode="")
     if of_any_mode not in _candidates:
         _candidates[of_any_mode] = _described(wanted)
@@ -256,14 +264,23 @@ def _candidates_of(wanted: Wanted) -> choice.Candidates:
 
 
 def _build(wanted: Wanted) -> CudnnGraph:
-    with activity.doing("choosing a convolution", bounded=False):
+    """Choose an engine, unless another process did so meanwhile: ranks of a training ask for the same ones at once."""
+    with activity.doing("choosing a convolution", bounded=False), store_of(wanted.device).alone():
+        known = _stored(wanted)
+        if known is not None:
+            return known
+        begin = time.perf_counter()
         candidates = _candidates_of(wanted)
-        engine = _choose(wanted, candidates)
+        engine = _choose(wanted, candidates, begin)
     if wanted.mode != KNOWN:
-        del _candidates[replace(wanted, mode="")]
+        _candidates.pop(replace(wanted, mode=""), None)
     if engine is None:
         raise _no_engine(wanted)
-    return CudnnGraph(runner(candidates.graph), engine.index, engine.name, engine.workspace_bytes)
+    return _graph_of(candidates, engine)
+
+
+def _graph_of(candidates: choice.Candidates | choice.Loaded, engine: choice.Engine) -> CudnnGraph:
+    return CudnnGraph(candidates.run(engine), engine.index, engine.name, engine.workspace_bytes)
 
 
 def _no_engine(wanted: Wanted) -> CudnnUnsupported:
@@ -297,8 +314,8 @@ def _described(wanted: Wanted) -> choice.Candidates:
     return choice.Candidates(graph, refusals, limit)
 
 
-def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | None:
-    """Return the engine for a described graph.
+def _choose(wanted: Wanted, candidates: choice.Candidates | choice.Loaded, begin: float) -> choice.Engine | None:
+    """Return the engine for a described graph. begin: when the work on it began.
 
     None: there is none, or a plain convolution followed by a kernel is faster.
     """
@@ -307,13 +324,12 @@ def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | No
         engine = candidates.named(known.name)
         if engine is not None:
             return engine
-    begin = time.perf_counter()
     engines: list[choice.Engine | None] = [*candidates.first(candidate_count(wanted))]
     if any(wanted.fused) and measures(wanted):
         engines.insert(0, None)
     engine = engines[0] if engines else None
     if len(engines) > 1:
-        times = _measure(wanted, candidates.graph, engines, candidates.refusals)
+        times = _measure(wanted, candidates, engines)
         _measured.add(time.perf_counter() - begin, store.folder)
         if times is None:  # there is no memory to measure in now
             return next(engine for engine in engines if engine is not None)
@@ -326,13 +342,13 @@ def _choose(wanted: Wanted, candidates: choice.Candidates) -> choice.Engine | No
 
 
 def _measure(
-    wanted: Wanted, graph: Any, engines: Sequence[choice.Engine | None], refusals: tuple[type[BaseException], ...]
+    wanted: Wanted, candidates: choice.Candidates | choice.Loaded, engines: Sequence[choice.Engine | None]
 ) -> list[float | None] | None:
     """Return the times of engines in ms; None among engines stands for a plain convolution followed by a kernel."""
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
-    built = [e for e in engines if e is not None]
-    runs = [_run(CudnnGraph(runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
+    built = [_graph_of(candidates, engine) for engine in engines if engine is not None]
+    runs = [_run(graph) for graph in built]
     if len(built) < len(engines):
         plain = find(replace(wanted, fused=Fused()))
         built.append(plain)
@@ -340,7 +356,7 @@ def _measure(
     kinds = [_BF16, _BF16, _FLOAT] if wanted.types.half else [_FLOAT] * 3
     made = _FLOAT if wanted.direction == "backward_filter" and not wanted.types.narrow else kinds[0]
     inputs = list(zip(inputs, kinds, strict=False))
-    return choice.measure(runs, inputs, (result, made), max(e.workspace_bytes for e in built), refusals)
+    return choice.measure(runs, inputs, (result, made), max(e.workspace_bytes for e in built), candidates.refusals)
 
 
 def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
@@ -366,9 +382,11 @@ def _array(address: int, size: int, dtype: np.dtype[Any]) -> AnyArray:
     return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def runner(graph: Any) -> Callable[..., None]:
-    """Return the function that queues a graph's engine, past the frontend's wrapper, which copies the pointers' map."""
-    return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
+def _loaded(device: int, plan: bytes) -> Callable[..., None]:
+    """Return the function that queues an engine that cuDNN wrote."""
+    graph = library.load()[0].pygraph(handle=handle(device))
+    graph.deserialize(bytearray(plan))  # no bytes; a list takes half as long again
+    return choice.runner(graph)
 
 
 def store_of(device: int) -> Store:

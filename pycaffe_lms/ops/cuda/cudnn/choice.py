@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +19,15 @@ from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 
 CANDIDATES = 6  # candidates that are measured
-FUSED = 5  # of graphs with a bias or ReLU: the sixth, a fallback, takes the longest to build and was never the fastest
+FUSED = 5  # of graphs with a bias or ReLU: the sixth takes as long to build as three, and never won in bfloat16
 TF32_GRADIENTS = 3  # of float32 gradients: later ones were never the fastest by more than a few percent
 _GAIN = 0.97  # a later candidate must take less than this share of an earlier one's time, so that choices are stable
-_HOPELESS = 2.0  # a candidate slower than this many times the best first run is not measured any further
-_FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # ms that a first call may take, plus this many times the best run
+_GENERIC = "eng0"  # cuDNN's name of an engine that does everything, in 30 to 500 times the time of others
+_FIRST_CALL_MS, _SLOW_START = 100.0, 4.0  # a first call of more ms, plus this many times the best, is the only one
+_LONG_MS = 1000.0  # a first call that takes longer is the only one in any case
+_SLOWER = 2.0, 1.25, 1.25  # round by round: a candidate slower than this many times the best is not timed again
 _FIRST_RUNS, _MOST_RUNS = 3, 20
-_ROUNDS, _ROUND_MS = 3, 2.0
+_ROUND_MS = 2.0
 _TOLERANCE = {np.dtype(np.float32): 5e-3, BFLOAT16: 1e-2}  # share of the largest result; TF32 keeps 11 bits, bfloat16 8
 _ALIGNMENT = 512
 
@@ -63,6 +67,14 @@ class Engine:
     workspace_bytes: int
 
 
+class Written(NamedTuple):
+    """Hold a candidate of another process: cuDNN's name of it, bytes of workspace, the engine as cuDNN writes it."""
+
+    name: str
+    workspace_bytes: int
+    plan: bytes
+
+
 class Candidates:
     """Build a graph's candidates in cuDNN's order, as many as are asked for, each once."""
 
@@ -77,6 +89,10 @@ class Candidates:
         """Return the first `count` candidates that can be built, or all where there are fewer."""
         self._built += itertools.islice(self._more, max(0, count - len(self._built)))
         return self._built[:count]
+
+    def run(self, engine: Engine) -> Callable[..., None]:
+        """Return the function that queues a built candidate; it takes the candidate's index."""
+        return runner(self.graph)
 
     def written(self, engine: Engine) -> bytes:
         """Return a built candidate as cuDNN writes it; b"" where it cannot."""
@@ -94,17 +110,59 @@ class Candidates:
         return self._named[name]
 
 
+class Loaded:
+    """Offer candidates that another process built, as `Candidates` does."""
+
+    def __init__(
+        self,
+        built: Sequence[Written],
+        load: Callable[[bytes], Callable[..., None]],
+        refusals: tuple[type[BaseException], ...],
+    ):
+        self.refusals, self._load = refusals, load
+        self._built = {one.name: one for one in built}
+        self._runs: dict[str, Callable[..., None]] = {}
+
+    def first(self, count: int) -> list[Engine]:
+        """Return the first `count` candidates, or all where there are fewer."""
+        return [Engine(0, one.name, one.workspace_bytes) for one in [*self._built.values()][:count]]
+
+    def run(self, engine: Engine) -> Callable[..., None]:
+        """Return the function that queues a candidate."""
+        if engine.name not in self._runs:
+            self._runs[engine.name] = self._load(self._built[engine.name].plan)
+        return self._runs[engine.name]
+
+    def written(self, engine: Engine) -> bytes:
+        """Return a candidate as cuDNN writes it."""
+        return self._built[engine.name].plan
+
+    def named(self, name: str) -> Engine | None:
+        """Return the candidate of that name; None where there is none."""
+        return next((engine for engine in self.first(len(self._built)) if engine.name == name), None)
+
+
+def runner(graph: Any) -> Callable[..., None]:
+    """Return the function that queues a graph's engine, past the frontend's wrapper, which copies the pointers' map."""
+    found: Callable[..., None] = getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
+    return found
+
+
 def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | None) -> Iterator[Engine]:
     """Yield a graph's candidates in cuDNN's order, built one by one.
 
     `refusals` are the exceptions by which the frontend refuses a candidate.
     """
-    seen = set()
+    indices: dict[str, int] = {}
     for index in range(graph.get_execution_plan_count()):
-        name = graph.get_plan_name_at_index(index)
-        if name not in seen:  # the fallback list repeats some
-            seen.add(name)
-            yield from _built(graph, index, name, refusals, limit)
+        indices.setdefault(graph.get_plan_name_at_index(index), index)  # the fallback list repeats some
+    generic, found = indices.pop(_GENERIC, None), False
+    for name, index in indices.items():
+        for engine in _built(graph, index, name, refusals, limit):
+            found = True
+            yield engine
+    if generic is not None and not found:
+        yield from _built(graph, generic, _GENERIC, refusals, limit)
 
 
 def named_engine(graph: Any, name: str, refusals: tuple[type[BaseException], ...], limit: int | None) -> Engine | None:
@@ -146,7 +204,7 @@ def measure(
     work_bytes: int,
     refusals: tuple[type[BaseException], ...],
 ) -> list[float | None] | None:
-    """Return the milliseconds of each run on scratch arrays; None for a run that failed, was wrong or hopelessly slow.
+    """Return the milliseconds of each run on scratch arrays; None for a run that failed or was wrong.
 
     Returns None where the device has no room for the arrays.
 
@@ -154,7 +212,8 @@ def measure(
         inputs, result: (number of elements, type) of the scratch arrays.
     """
     cupy = cuda.require()
-    pool = cupy.cuda.MemoryPool()  # a pool of its own, so that the memory of others is neither kept nor returned
+    kept = _kept.get()
+    pool = kept or cupy.cuda.MemoryPool()  # of its own, so that the memory of others is neither kept nor returned
     sizes = [*(n * kind.itemsize for n, kind in (*inputs, result, result)), 8, work_bytes]
     starts = [0]
     for size in sizes:
@@ -170,6 +229,22 @@ def measure(
     finally:
         cupy.cuda.runtime.deviceSynchronize()
         del memory
+        if kept is None:
+            pool.free_all_blocks()
+
+
+_kept = ContextVar[Any]("kept", default=None)  # the memory pool of `keeping_scratch`
+
+
+@contextmanager
+def keeping_scratch() -> Iterator[None]:
+    """Within: this thread keeps the scratch memory of a measurement for the next one."""
+    pool = cuda.require().cuda.MemoryPool()
+    before = _kept.set(pool)
+    try:
+        yield
+    finally:
+        _kept.reset(before)
         pool.free_all_blocks()
 
 
@@ -193,7 +268,7 @@ class _Scratch:
             cuda.launch(_SOURCE, "scatter_values", kind, n, address, n, seed)
 
     def times(self, runs: Sequence[Run]) -> list[float | None]:
-        """Return the milliseconds of each run; None for one that failed, was wrong or hopelessly slow."""
+        """Return the milliseconds of each run; None for one that failed or was wrong."""
         times: list[float | None] = []
         to = self.expected
         for run in runs:
@@ -201,22 +276,24 @@ class _Scratch:
             times.append(self._first_time(run, to, best))
             if times[-1] is not None:
                 to = self.result
-        best = min((t for t in times if t is not None), default=0.0)
-        times = [t if t is not None and t <= _HOPELESS * best else None for t in times]
-        count = max(1, min(_MOST_RUNS, int(_ROUND_MS / max(best, 1e-3))))
-        for _ in range(_ROUNDS):  # in turn, so that a changing clock affects all of them
+        for slower in _SLOWER:  # in turn, so that a changing clock affects all of them
+            best = min((t for t in times if t is not None), default=0.0)
+            count = max(1, min(_MOST_RUNS, int(_ROUND_MS / max(best, 1e-3))))
             for i, run in enumerate(runs):
-                if times[i] is not None:
-                    times[i] = min(times[i], self._span(run, self.result, count))
+                time = times[i]
+                if time is not None and time <= slower * best:
+                    times[i] = min(time, self._span(run, self.result, count))
         return times
 
     def _first_time(self, run: Run, to: int, best: float) -> float | None:
-        """Return the milliseconds of a first run; None if it fails, is wrong or is hopelessly slow."""
+        """Return the milliseconds of first runs, of one alone where it is slow; None if they fail or are wrong."""
         self.cupy.cuda.runtime.memsetAsync(to, 0xFF, self.kind.itemsize * self.size, self.stream)  # NaN
         try:
-            if self._span(run, to, 1) > _FIRST_CALL_MS + _SLOW_START * best:
-                return None
-            time = self._span(run, to, _FIRST_RUNS)
+            time = self._span(run, to, 1)  # its code is loaded, which may take as long as many runs
+            if time <= min(_LONG_MS, _FIRST_CALL_MS + _SLOW_START * best):
+                time = self._span(run, to, 1)
+                if time <= _SLOWER[0] * best:
+                    time = self._span(run, to, _FIRST_RUNS)
         except self.refusals:
             return None
         return time if self._agrees(to) else None

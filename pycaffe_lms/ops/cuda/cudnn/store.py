@@ -13,8 +13,9 @@ import logging
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,9 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[str, Choice] = {}
-        self._warned = False
+        self._warned = self._told = False
+        self._entering, self._inside = threading.Lock(), ExitStack()
+        self._count = 0  # of those within `alone`
 
     def get(self, key: str) -> Choice | None:
         """Return what was chosen, None where nothing is known."""
@@ -78,14 +81,34 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Within: no other process is within `alone` of this folder, where the system can lock files."""
-        with (self.folder / "lock").open("ab") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                except OSError as error:  # some network file systems
-                    _log.warning("%s: several processes may build the same engines: %s", self.folder, error)
+        """Within: no other process is within `alone` of this folder, where the system can lock files.
+
+        Threads of this process may be, and one may enter it again.
+        """
+        with self._entering:
+            if not self._count:
+                self._inside.enter_context(self._locked())
+            self._count += 1
+        try:
             yield
+        finally:
+            with self._entering:
+                self._count -= 1
+                if not self._count:
+                    self._inside.close()
+
+    def _locked(self) -> AbstractContextManager[object]:
+        """Return the folder's lock file, locked until it is closed."""
+        file: AbstractContextManager[object] = nullcontext()
+        try:
+            file = opened = (self.folder / "lock").open("ab")
+            if fcntl is not None:
+                fcntl.flock(opened, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems, or the folder is gone
+            text = "%s cannot be locked (%s): processes that start at once may choose different engines"
+            _log.log(logging.DEBUG if self._told else logging.WARNING, text, self.folder, error)
+            self._told = True
+        return file
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.engine"

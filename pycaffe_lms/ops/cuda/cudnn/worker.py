@@ -1,7 +1,7 @@
-"""Build and measure engines for another process: see `ahead.py`, which starts this file.
+"""Build engines for another process: see `ahead.py`, which starts this file.
 
-The command line names the cache folder. On stdin come pairs (name of a function of `build.py`, what it is called for);
-on stdout goes an error's text for each, "" where there is none. The end of stdin ends this process.
+The command line names the cache folder. On stdin come passes of convolutions; on stdout goes what `build.written` says
+of each, or an error's text. The end of stdin ends this process.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Sequence
 
 from ....backend import cuda
 from ....errors import CaffeError
 from ....formats.cache_folder import use_cache_folder
 from . import build
-
-_FUNCTIONS: dict[str, Callable[[build.Wanted], object]] = {"prepare": build.prepare, "find": build.find}
+from .choice import Written
 
 
 def main() -> int:
@@ -28,23 +26,21 @@ def main() -> int:
     use_cache_folder(sys.argv[1])
     while True:
         try:
-            what, task = pickle.load(sys.stdin.buffer)
+            wanted = pickle.load(sys.stdin.buffer)
         except EOFError:
             return 0
-        pickle.dump(_answer(_FUNCTIONS[what], task), answers)
+        pickle.dump(_answer(wanted), answers)
         answers.flush()
 
 
-def _answer(function: Callable[[build.Wanted], object], task: Sequence[build.Wanted]) -> str:
-    for wanted in task:
-        cuda.require().cuda.runtime.setDevice(wanted.device)
-        try:
-            function(wanted)
-        except build.CudnnUnsupported:
-            continue  # the other process will hear of it too
-        except CaffeError as error:
-            return error.message
-    return ""
+def _answer(wanted: build.Wanted) -> list[Written] | str:
+    cuda.require().cuda.runtime.setDevice(wanted.device)
+    try:
+        return build.written(wanted)
+    except build.CudnnUnsupported:
+        return []  # the other process will hear of it too
+    except CaffeError as error:
+        return error.message
 
 
 if __name__ == "__main__":
