@@ -79,7 +79,8 @@ def test_a_rank_waits_for_the_one_that_builds(processes, measured, monkeypatch):
     """What two ranks ask for is chosen by the first, and read from the store by the second."""
     with build.collecting() as wanted, contextlib.suppress(NotBuilt):
         ask()
-    before, entered = ahead._Building, []
+    monkeypatch.setattr(ahead, "_Building", None)
+    entered = []
     other = open_store("GPU 9/x", 91900, "1.99")  # as another process has it
     with other.alone():
         first = threading.Thread(target=lambda: entered.append(conv.conv_ahead_plan(ask)))
@@ -88,10 +89,29 @@ def test_a_rank_waits_for_the_one_that_builds(processes, measured, monkeypatch):
         assert first.is_alive() and not measured.calls
         for one in wanted:
             other.put(str(one), Choice("fast", 128, b"fast"))
-        monkeypatch.setattr(ahead, "_Building", None)
     first.join()
-    monkeypatch.setattr(ahead, "_Building", before)
     assert not measured.calls and set(entered[0][0].engines.values()) == {"fast"}
+
+
+def test_ranks_that_waited_go_on_side_by_side(processes, monkeypatch):
+    """The lock is free while what is stored is loaded, and held while something is missing."""
+
+    def within():
+        store = open_store("GPU 9/x", 91900, "1.99")  # as another process has it
+        entering = threading.Thread(target=lambda: store.alone().__enter__(), daemon=True)
+        with ahead.building(wanted):
+            entering.start()
+            entering.join(0.3)
+            return entering.is_alive()
+
+    with build.collecting() as wanted, contextlib.suppress(NotBuilt):
+        ask()
+    monkeypatch.setattr(ahead, "FEWEST", 1 << 20)
+    assert within()
+    for one in wanted:
+        build.store_of(0).put(str(one), Choice("fast", 128, b"fast"))
+    forget(monkeypatch)
+    assert not within()
 
 
 def test_nets_of_two_threads_collect_each_for_itself(processes):
@@ -138,7 +158,7 @@ def test_what_processes_fail_to_build_is_built_here(processes, monkeypatch, capl
     monkeypatch.setattr(ahead, "COMMAND", [*FAKE, how])
     plans = conv.conv_ahead_plan(ask)
     assert [plan.engines[convolution.FUSED] for plan in plans] == ["fast"] * 3
-    assert all(any(graph.built for graph in processes.graphs if graph.after) for _ in plans)
+    assert len([graph for graph in processes.graphs if graph.after and graph.built]) == len(plans)
     assert f"failed ({reason}" in caplog.text and not build.from_processes
 
 

@@ -107,7 +107,7 @@ def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
 def test_who_waits_for_another_process_takes_its_choice(frontend, measured, monkeypatch):
     frontend.engines, measured.times = {"slow": 64, "fast": 128}, [3.0, 1.0]
     engine(None)
-    (path,) = (path for path in folder().iterdir() if path.suffix == ".engine")
+    (path,) = folder().glob("*.engine")
     content, found = path.read_bytes(), []
     path.unlink()
     forget(monkeypatch)

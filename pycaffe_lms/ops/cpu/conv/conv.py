@@ -65,7 +65,7 @@ def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
 
 
 def conv_ahead_plan(ask: Callable[[], _Answer]) -> _Answer:
-    """Return `ask()`, which plans many convolutions. A device that must build their algorithms does so at once.
+    """Return `ask()`, which plans many convolutions. A device on which some take long to build begins with those.
 
     There `ask` runs twice. What it changes the first time must not matter the second time.
     """

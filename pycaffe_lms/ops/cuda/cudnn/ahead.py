@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ....backend import cuda
 from ....backend.child import child_command, child_environment, cores
@@ -45,8 +45,12 @@ def building(wanted: Iterable[Wanted]) -> Iterator[None]:
     is within, the others wait and find them in the store.
     """
     each = list(dict.fromkeys(wanted))
-    with store_of(each[0].device).alone(), keeping_scratch():
-        tasks = [one for one in each if any(one.fused) and not is_stored(one)]
+    with keeping_scratch(), ExitStack() as alone:
+        alone.enter_context(store_of(each[0].device).alone())
+        missing = [one for one in each if not is_stored(one)]
+        if not missing:
+            alone.close()  # the ranks that waited go on side by side
+        tasks = [one for one in missing if any(one.fused)]
         count = _processes(tasks)
         if count < 2:
             yield
@@ -89,12 +93,17 @@ class _Building:
             worker.kill()
         for thread in self._threads:
             thread.join()
-        threading.Thread(target=lambda: [worker.end() for worker in self._workers], daemon=True).start()
+        threading.Thread(target=self._wait, daemon=True).start()
         for one in self._mine:
             from_processes.pop(one, None)
         if self._failures:
             text = "%d of %d processes that build engines of convolutions failed (%s); engines were built one by one."
             _log.warning(text, len(self._failures), self._count, self._failures[0])
+
+    def _wait(self) -> None:
+        """Wait for the processes, so that the system forgets them."""
+        for worker in self._workers:
+            worker.end()
 
     def _drop(self) -> None:
         """Let those who wait for tasks that nobody has begun go on without."""

@@ -40,6 +40,7 @@ from .store import Choice, Store, open_store
 NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
+_Offer = choice.Candidates | choice.Loaded  # candidates built here, or by another process
 KNOWN = "known"  # mode: what was chosen before, else the first candidate; nothing is measured
 _SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
 _UNMEASURED = ", first"  # end of the key of a choice that was not measured
@@ -254,7 +255,7 @@ def candidate_count(wanted: Wanted) -> int:
     return choice.CANDIDATES if wanted.types.half or wanted.direction == "forward" else choice.TF32_GRADIENTS
 
 
-def _candidates_of(wanted: Wanted) -> choice.Candidates | choice.Loaded:
+def _candidates_of(wanted: Wanted) -> _Offer:
     if wanted in from_processes and (built := from_processes.pop(wanted).result()):
         return choice.Loaded(built, lambda plan: _loaded(wanted.device, plan), _refusals())
     of_any_mode = replace(wanted, mode="")
@@ -279,7 +280,7 @@ def _build(wanted: Wanted) -> CudnnGraph:
     return _graph_of(candidates, engine)
 
 
-def _graph_of(candidates: choice.Candidates | choice.Loaded, engine: choice.Engine) -> CudnnGraph:
+def _graph_of(candidates: _Offer, engine: choice.Engine) -> CudnnGraph:
     return CudnnGraph(candidates.run(engine), engine.index, engine.name, engine.workspace_bytes)
 
 
@@ -314,7 +315,7 @@ def _described(wanted: Wanted) -> choice.Candidates:
     return choice.Candidates(graph, refusals, limit)
 
 
-def _choose(wanted: Wanted, candidates: choice.Candidates | choice.Loaded, begin: float) -> choice.Engine | None:
+def _choose(wanted: Wanted, candidates: _Offer, begin: float) -> choice.Engine | None:
     """Return the engine for a described graph. begin: when the work on it began.
 
     None: there is none, or a plain convolution followed by a kernel is faster.
@@ -341,9 +342,7 @@ def _choose(wanted: Wanted, candidates: choice.Candidates | choice.Loaded, begin
     return engine
 
 
-def _measure(
-    wanted: Wanted, candidates: choice.Candidates | choice.Loaded, engines: Sequence[choice.Engine | None]
-) -> list[float | None] | None:
+def _measure(wanted: Wanted, candidates: _Offer, engines: Sequence[choice.Engine | None]) -> list[float | None] | None:
     """Return the times of engines in ms; None among engines stands for a plain convolution followed by a kernel."""
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias

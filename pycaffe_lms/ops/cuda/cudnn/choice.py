@@ -54,6 +54,8 @@ extern "C" __global__ void differ(long long a, long long b, long long worst, lon
 }
 """
 
+_kept = ContextVar[Any]("kept", default=None)  # the memory pool of `keeping_scratch`
+
 Array = tuple[int, np.dtype[Any]]  # elements, and their type
 Run = Callable[[Sequence[int], int, int], None]  # (addresses of the inputs, of the result, of the workspace)
 
@@ -231,9 +233,6 @@ def measure(
         del memory
         if kept is None:
             pool.free_all_blocks()
-
-
-_kept = ContextVar[Any]("kept", default=None)  # the memory pool of `keeping_scratch`
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[str, Choice] = {}
-        self._warned = self._told = False
+        self._warned = self._told = False  # that choices are not kept; that the folder cannot be locked
         self._entering, self._inside = threading.Lock(), ExitStack()
         self._count = 0  # of those within `alone`
 
