@@ -197,7 +197,7 @@ class Net(Uncopied):
     def _ordered(self) -> Arrangement:
         """Choose orders, and return the first arrangement."""
         self._choose_orders()
-        return self._arranged(Kept())
+        return self._arrange(Kept())
 
     def _choose_orders(self) -> None:
         """Choose the memory order and the type of values and parameters."""
@@ -208,10 +208,14 @@ class Net(Uncopied):
                 precision.choose(self.graph, ops_of(self.device))
             param_order.choose(self.graph)
 
-    def _arranged(self, kept: Kept) -> Arrangement:
+    def _arrange(self, kept: Kept) -> Arrangement:
         """Return the arrangement for the current shapes. kept: blobs that stay readable."""
         about = self.runtime, self.dtype, self.tuning, self.splitting, kept, self.forward_only, self.file
-        found: Arrangement = ops_of(self.device).conv_ahead_plan(lambda: Arrangement(self.graph, *about))
+        return Arrangement(self.graph, *about)
+
+    def _arranged(self, kept: Kept) -> Arrangement:
+        """Return what `_arrange` returns, while processes build engines that are missing."""
+        found: Arrangement = ops_of(self.device).conv_ahead_plan(lambda: self._arrange(kept))
         return found
 
     def _made_memory(self, old: NetMemory | None) -> NetMemory:

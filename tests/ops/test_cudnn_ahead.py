@@ -66,6 +66,24 @@ def test_what_cudnn_compiles_is_built_by_processes_and_measured_here(processes, 
     assert conv.conv_ahead_plan(ask)[0].graphs == plans[0].graphs
 
 
+def test_within_another_no_engine_is_built_twice(processes, monkeypatch):
+    """The inner call leaves to the processes of the outer one what they were asked for."""
+    asked, processes_for = [], ahead._processes
+    monkeypatch.setattr(ahead, "_processes", lambda tasks: asked.append(len(tasks)) or processes_for(tasks))
+    plans = conv.conv_ahead_plan(lambda: conv.conv_ahead_plan(ask))
+    assert [plan.engines[convolution.FUSED] for plan in plans] == ["fast"] * 3
+    assert asked == [3, 0]
+
+
+def test_what_is_not_compiled_is_measured_before_anybody_waits(processes, measured):
+    with build.collecting() as wanted, contextlib.suppress(NotBuilt):
+        ask()
+    with ahead.building(wanted):
+        assert len(measured.calls) == 9 and len(build.from_processes) == 3
+        ask()
+    assert len(measured.calls) == 12
+
+
 def test_the_next_start_asks_once_and_starts_nothing(processes, measured, monkeypatch):
     conv.conv_ahead_plan(ask)
     forget(monkeypatch)

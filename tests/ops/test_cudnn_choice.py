@@ -1,8 +1,12 @@
 """Which engine of cuDNN runs: order, measuring, what is kept in the process and in the file. No GPU."""
 
+import contextlib
 import ctypes
 import itertools
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -83,6 +87,54 @@ def test_the_engine_that_does_everything_is_the_last_resort(frontend, measured):
     assert engine(None) == "fast" and [graph.built for graph in frontend.graphs] == [[1, 2]]
     frontend.engines = {"eng0": 0, "large": 5000}
     assert engine(1000) == "eng0"
+
+
+def test_candidates_whose_turn_is_taken_are_built_last(frontend):
+    """The order of the candidates stays cuDNN's. eng3 cannot be built; eng5 is one too many."""
+    frontend.engines = {"eng0": 0, "eng1": 1, "eng2": 2, "eng3": 3, "eng4": 4, "eng5": 5}
+    frontend.broken = {"eng3"}
+    turns = []
+
+    @contextlib.contextmanager
+    def turn(name, wait):
+        turns.append((name, wait))
+        yield wait or name not in ("eng1", "eng2")
+
+    graph = frontend.pygraph()
+    candidates = choice.Candidates(graph, (NotSupported,), None)
+    candidates.build(4, turn)
+    assert turns == [("eng1", False), ("eng2", False), ("eng3", False), ("eng4", False), ("eng1", True), ("eng2", True)]
+    assert graph.built == [4, 1, 2]
+    assert [engine.name for engine in candidates.first(3)] == ["eng1", "eng2", "eng4"] and graph.built == [4, 1, 2]
+
+
+def test_turns_of_processes(tmp_path):
+    """The other process asks for a name's turn that this one has, for another's, and waits for the first."""
+    program = """if True:
+        import sys
+        from pathlib import Path
+        from pycaffe_lms.ops.cuda.cudnn.store import Store
+        store = Store(Path(sys.argv[1]))
+        for name in ("eng1", "eng2"):
+            with store.turn(name, False) as mine:
+                print(mine, flush=True)
+        with store.turn("eng1", True) as mine:
+            print(mine)
+    """
+    with Store(tmp_path).turn("eng1", False) as mine:
+        assert mine
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert [other.stdout.readline() for _ in range(2)] == ["False\n", "True\n"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.3)
+    assert other.communicate(timeout=60)[0] == "True\n"
+
+
+def test_where_files_cannot_be_locked_all_have_their_turn(tmp_path):
+    with Store(tmp_path / "no such folder").turn("eng1", False) as mine:
+        assert mine
 
 
 def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):

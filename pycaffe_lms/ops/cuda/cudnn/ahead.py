@@ -16,12 +16,12 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from ....backend import cuda
 from ....backend.child import child_command, child_environment, cores
 from ....formats.cache_folder import cache_folder
-from .build import Wanted, candidate_count, from_processes, is_stored, store_of
+from .build import CudnnUnsupported, Wanted, candidate_count, find, from_processes, is_stored, lock, store_of
 from .choice import Written, keeping_scratch
 
 COMMAND = child_command("pycaffe_lms.ops.cuda.cudnn.worker")
@@ -50,16 +50,23 @@ def building(wanted: Iterable[Wanted]) -> Iterator[None]:
         missing = [one for one in each if not is_stored(one)]
         if not missing:
             alone.close()  # the ranks that waited go on side by side
-        tasks = [one for one in missing if any(one.fused)]
+        tasks = [one for one in missing if any(one.fused) and one not in from_processes]  # it may be within another
         count = _processes(tasks)
         if count < 2:
             yield
             return
         building = _Building(tasks, count)
         try:
+            _build_all(one for one in missing if not any(one.fused))  # while processes begin
             yield
         finally:
             building.end()
+
+
+def _build_all(wanted: Iterable[Wanted]) -> None:
+    for one in wanted:
+        with lock, suppress(CudnnUnsupported):  # whoever asks again hears of it
+            find(one)
 
 
 def _processes(tasks: Sequence[Wanted]) -> int:

@@ -239,6 +239,7 @@ def measures(wanted: Wanted) -> bool:
 def written(wanted: Wanted) -> list[choice.Written]:
     """Return the engines among which `find` will choose, as another process can run them; [] where it cannot."""
     candidates = _described(wanted)
+    candidates.build(candidate_count(wanted), store_of(wanted.device).turn)
     found = [
         choice.Written(engine.name, engine.workspace_bytes, candidates.written(engine))
         for engine in candidates.first(candidate_count(wanted))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -92,6 +92,21 @@ class Candidates:
         self._built += itertools.islice(self._more, max(0, count - len(self._built)))
         return self._built[:count]
 
+    def build(self, count: int, turn: Callable[[str, bool], AbstractContextManager[bool]]) -> None:
+        """Build the first `count` candidates, each in its name's turn (`Store.turn`), those first whose turn is free.
+
+        NVRTC keeps what it compiled on disk, and engines of one name have the same kernels for many shapes: what
+        another process has compiled takes a tenth of the time, if it is not compiled by both at once.
+        """
+        left = [name for name in _indices(self.graph) if name != _GENERIC][:count]
+        for wait in (False, True):
+            for name in [*left]:
+                with turn(name, wait) as mine:
+                    if mine:
+                        left.remove(name)
+                        with suppress(*self.refusals):  # `first` leaves it out
+                            self.graph.build_plan_at_index(_indices(self.graph)[name])
+
     def run(self, engine: Engine) -> Callable[..., None]:
         """Return the function that queues a built candidate; it takes the candidate's index."""
         return runner(self.graph)
@@ -155,9 +170,7 @@ def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | 
 
     `refusals` are the exceptions by which the frontend refuses a candidate.
     """
-    indices: dict[str, int] = {}
-    for index in range(graph.get_execution_plan_count()):
-        indices.setdefault(graph.get_plan_name_at_index(index), index)  # the fallback list repeats some
+    indices = _indices(graph)
     generic, found = indices.pop(_GENERIC, None), False
     for name, index in indices.items():
         for engine in _built(graph, index, name, refusals, limit):
@@ -165,6 +178,14 @@ def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | 
             yield engine
     if generic is not None and not found:
         yield from _built(graph, generic, _GENERIC, refusals, limit)
+
+
+def _indices(graph: Any) -> dict[str, int]:
+    """Return the indices of a graph's candidates by name, in cuDNN's order."""
+    indices: dict[str, int] = {}
+    for index in range(graph.get_execution_plan_count()):
+        indices.setdefault(graph.get_plan_name_at_index(index), index)  # the fallback list repeats some
+    return indices
 
 
 def named_engine(graph: Any, name: str, refusals: tuple[type[BaseException], ...], limit: int | None) -> Engine | None:

@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -109,6 +110,24 @@ class Store:
             _log.log(logging.DEBUG if self._told else logging.WARNING, text, self.folder, error)
             self._told = True
         return file
+
+    @contextmanager
+    def turn(self, name: str, wait: bool) -> Iterator[bool]:
+        """Within: no other process has the turn of this name. Yields False instead where one has it, unless `wait`.
+
+        Where the system cannot lock files all have it.
+        """
+        with ExitStack() as inside:
+            try:
+                file = inside.enter_context((self.folder / "turns").open("ab"))
+                if fcntl is not None:
+                    fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, zlib.crc32(name.encode()))
+            except (BlockingIOError, PermissionError):  # another process has it
+                yield False
+                return
+            except OSError as error:
+                _log.debug("%s cannot be locked (%s)", self.folder, error)
+            yield True
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.engine"
