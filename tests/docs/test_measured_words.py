@@ -71,7 +71,7 @@ def test_what_to_expect_of_speed():
 
 
 def test_ratios_of_more_nets():
-    assert len(MORE) == 8
+    assert len(MORE) == 12
     for r in MORE.values():
         assert r[7] == "-" or near(r[7], float(r[3]) / float(r[5])), r
 
