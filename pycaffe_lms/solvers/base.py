@@ -146,6 +146,7 @@ class Solver(Uncopied):
         self.snapshots = Snapshots(self)
         # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
         self.around_iteration: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.on_stop: Callable[[], None] = lambda: None  # called when training stops because a rank was asked to
         self._action = action or (lambda: NONE)
         self._stop = self._nan = self._wants_stop = False
         self._end = 0
@@ -324,6 +325,7 @@ class Solver(Uncopied):
                 self.snapshots.due()
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
+                self.on_stop()
                 return
 
     def _begin_iteration(self, last: bool) -> None:

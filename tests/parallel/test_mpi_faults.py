@@ -125,6 +125,24 @@ def test_signals_to_the_launcher(tmp_path, number, code):
     assert (tmp_path / f"run_iter_{stopped}.caffemodel").exists() and "error:" not in said and gone(pids)
 
 
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
+def test_a_host_that_is_taken_away(tmp_path, rank):
+    """Clusters send SIGTERM to the processes of that host alone, and kill them later."""
+    ranks, pids, _ = begin(filled(tmp_path), 2, *LONG)
+    os.kill(pids[rank], signal.SIGTERM)
+    found, said = finish(ranks)
+    assert found == 143, said
+    stopped = int(re.search(r"Snapshotting solver state to binary proto file run_iter_(\d+)\.solverstate", said)[1])
+    assert (tmp_path / f"run_iter_{stopped}.caffemodel").exists() and "error:" not in said and gone(pids)
+
+
+def test_sigterm_of_one_rank_may_mean_nothing(tmp_path):
+    ranks, pids, _ = begin(filled(tmp_path), 2, *LONG, "-set", "max_iter=400", "-sigterm_effect", "snapshot")
+    os.kill(pids[1], signal.SIGTERM)
+    found, said = finish(ranks)
+    assert found == 0 and "Iteration 400, loss" in said, said
+
+
 @pytest.mark.thorough
 def test_killed_at_random_instants_and_resumed(tmp_path):
     """The same mpiexec line with -resume latest ends with the bits of a run that was left alone."""

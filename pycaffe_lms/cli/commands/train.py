@@ -86,6 +86,12 @@ class Signals:
             self.exit_code = 128 + (signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT)
         return effect
 
+    def stopped(self) -> None:
+        """Do what SIGTERM does, where training stops because another rank was asked to: its host is taken away."""
+        if not self.exit_code:
+            self._seen.add(signal.SIGTERM)
+            self.poll()
+
     def restore(self) -> None:
         """Handle the signals as before."""
         for number, old in self._old.items():
@@ -100,6 +106,8 @@ class NoSignals:
     def poll(self) -> str:
         """Return no effect."""
         return NONE
+
+    def stopped(self) -> None: ...
 
     def restore(self) -> None: ...
 
@@ -255,7 +263,11 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
     insist = rank is None or pick is not None  # else the process that started the ranks insists
     synthetic = Synthetic(args.shape)
-    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=insist) if root else NoSignals()
+    signals: Signals | NoSignals = NoSignals()
+    if root:
+        signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=insist)
+    elif pick is not None and args.sigterm_effect in (STOP, SNAPSHOT_AND_STOP):
+        signals = Signals(NONE, NONE, STOP)  # the root writes the snapshot
 
     def make(lms: LMSConfig, device: Device) -> Solver:
         with synthetic.building(args.solver):
@@ -295,6 +307,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         files.follow(solver)
         solver.nan = args.nan
         solver.around_iteration = lambda: _both(record, files)
+        solver.on_stop = signals.stopped
         solver.snapshots.keep = args.snapshot_keep
         if args.snapshot_best:
             solver.snapshots.keep_best(args.snapshot_best)
@@ -316,7 +329,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         solver.close()
     finally:
         signals.restore()
-    return signals.exit_code
+    return signals.exit_code if root else 0
 
 
 def _set_last_snapshot(param: SolverParameter) -> None:
