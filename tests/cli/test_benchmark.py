@@ -249,6 +249,14 @@ def test_an_interrupt_ends_the_case_that_runs(folder):
     assert command.returncode == 130 and rest.endswith("interrupted\n")
 
 
+def test_an_interrupt_waits_until_the_process_has_all_that_it_starts_with():
+    done = []
+    with pytest.raises(KeyboardInterrupt), measure._interrupt_waits():
+        signal.raise_signal(signal.SIGINT)
+        done.append("start")
+    assert done == ["start"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 @pytest.mark.parametrize(
     "words, said",
     {

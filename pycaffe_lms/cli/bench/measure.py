@@ -8,7 +8,8 @@ import multiprocessing
 import signal
 import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -106,8 +107,9 @@ def measured(case: Case) -> Row:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(case, theirs), name=f"batch {case.batch}", daemon=True)
-    process.start()
-    theirs.close()
+    with _interrupt_waits():  # a process that has not been told all would complain; this one ends it, as a daemon
+        process.start()
+        theirs.close()
     try:
         row: Row = ours.recv()
     except EOFError:
@@ -119,6 +121,22 @@ def measured(case: Case) -> Row:
         process.join()
         ours.close()
     return row
+
+
+@contextmanager
+def _interrupt_waits() -> Iterator[None]:
+    """Within: Ctrl-C is noted, and raises KeyboardInterrupt at the end."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is ignored, or somebody else's
+        yield
+        return
+    noted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if noted:
+        raise KeyboardInterrupt
 
 
 def _child(case: Case, pipe: Connection) -> None:
