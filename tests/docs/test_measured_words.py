@@ -111,11 +111,14 @@ def test_starts():
     """The least and the most of the table's columns."""
     found = [r for r in rows(6) if re.fullmatch(r"[\w.-]+:\d+ \w+", r[0])]
     assert len(found) == 10
-    again, cold = ([float(r[k]) for r in found] for k in (5, 1))
     words_of = said(
-        "docs/speed.md", r"take ([\d.]+) to ([\d.]+) s if it was built before .*?, else ([\d.]+) to ([\d.]+) s"
+        "docs/speed.md",
+        r"building a net takes ([\d.]+) to ([\d.]+) s if it was built before .*?, else ([\d.]+) to ([\d.]+) s; "
+        r"with three iterations ([\d.]+) to ([\d.]+) s, else ([\d.]+) to ([\d.]+) s",
     )
-    assert [float(w) for w in words_of] == [min(again), max(again), min(cold), max(cold)]
+    columns = [[float(r[k]) for r in found] for k in (4, 1, 5, 2)]
+    assert [float(w) for w in words_of] == [x for column in columns for x in (min(column), max(column))]
+    assert all(float(r[1]) < float(r[2]) and float(r[4]) < float(r[5]) for r in found)
 
 
 def test_larger_transformers():
