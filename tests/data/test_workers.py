@@ -65,6 +65,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert faults[1] < 100 < 2000 < faults[0], faults
 
 
+def test_spare_arrays_of_the_same_shape_and_type():
+    spare = workers.SpareArrays()
+    first, double, large = np.ones((2, 3), np.float32), np.ones((2, 3), np.float64), np.ones((4, 3), np.float32)
+    spare.give(first)
+    assert spare.take((2, 3), np.dtype(np.float32)) is first
+    fresh = spare.take((2, 3), np.dtype(np.float32))
+    assert fresh is not first and fresh.shape == (2, 3) and fresh.dtype == np.float32
+    spare.give(double)
+    spare.give(large)
+    assert spare.take((2, 3), np.dtype(np.float32)) is not double
+    spare.give(first)
+    assert spare.take((2, 3), np.dtype(np.float32)) is first, "large is forgotten"
+
+
 def test_several_threads_take_part(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     from pycaffe_lms.ops.cpu import threads

@@ -10,6 +10,7 @@ import pytest
 from pycaffe_lms.data.database.datum import encode_datum
 from pycaffe_lms.data.database.leveldb_writer import write_leveldb
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError
 from tests.solvers.helpers import PLACES, bits, inner, make
 
@@ -68,6 +69,22 @@ def test_records_in_order_and_resuming(case, dtype, source):
     finally:
         first.layer.close()
         second.layer.close()
+
+
+def test_memory_of_batches_is_used_again(source, monkeypatch):
+    """One is read, one waits, and a few may be under way."""
+    made, produce = [], DatumBatches.produce
+    monkeypatch.setattr(DatumBatches, "produce", lambda self, b: made.append(produce(self, b)) or made[-1])
+    subject = data('data_param { source: "SOURCE/lmdb" batch_size: 4 backend: LMDB prefetch: 1 }', source)
+    try:
+        for b in range(20):
+            pictures, labels = subject.forward([])
+            numbers = (4 * b + np.arange(4)) % 10
+            np.testing.assert_array_equal(pictures[:, 0, 0, 0], 2 * numbers)
+            np.testing.assert_array_equal(labels, numbers)
+    finally:
+        subject.layer.close()
+    assert len(made) >= 20 and len({id(pictures) for pictures, _ in made}) <= 4
 
 
 def test_wrong_fields(source):

@@ -127,8 +127,8 @@ class AnnotatedBatches(DatumBatches):
         if not self.has_boxes:
             return data, np.array([label for _, label, _ in items], self._dtype).reshape(-1, 1, 1, 1)
         rows = [np.empty((0, 8))]
-        for i, ((array, objects, where), (crop, mirrored)) in enumerate(zip(items, places, strict=True)):
-            placed = self._placed(objects, array.shape, np.array(crop, np.float32), mirrored, where, resize)
+        for i, ((picture, objects, where), (crop, mirrored)) in enumerate(zip(items, places, strict=True)):
+            placed = self._placed(objects, picture, np.array(crop, np.float32), mirrored, where, resize)
             rows.append(placed.rows(i))
         if self._yolo:
             return data, yolo_rows(rows[1:], self._difficult).astype(self._dtype)

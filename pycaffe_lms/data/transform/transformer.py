@@ -19,11 +19,13 @@ from .augment import add_noise, check_fields, resize, resized_size
 from .mean import load_mean
 from .picture import require_opencv, to_pixels, to_planes
 from .random_size import random_size
-from .workers import each, keep_freed_memory
+from .workers import SpareArrays, each, keep_freed_memory
 
 Shape = tuple[int, int, int]
 Item = tuple[np.ndarray, Any, Where]
 """Array (C, H, W), label, and the place that errors name."""
+ReadItem = tuple[Shape, Any, Where]
+"""The same with the array's shape."""
 
 
 class ItemCrop(NamedTuple):
@@ -72,6 +74,7 @@ class DataTransformer:
 
     phase: TRAIN crops at random, TEST in the centre; mirroring is random in both, as in Caffe.
     source: the database or list, named in errors. mean: what mean_file holds, if it is known.
+    spare: memory of batches that are no longer needed, for the next ones.
     Raises: LayerParamError for fields that contradict each other; DataError for a mean file that cannot be read.
     """
 
@@ -79,6 +82,7 @@ class DataTransformer:
         self, transform_param: TransformationParameter, phase: int, *, source: str, mean: np.ndarray | None = None
     ):
         keep_freed_memory()
+        self.spare = SpareArrays()
         self.source = source
         self.train = phase == TRAIN
         assert phase in (TRAIN, TEST), phase
@@ -156,24 +160,36 @@ class DataTransformer:
         resized or changed.
         """
         assert len(arrays) == len(out), (len(arrays), len(out))
-        # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
-        draws: Sequence[Sequence[int]] = [(0, 0, 0)] * len(out)
-        if self.needs_random:
-            assert rng is not None, "this transform_param needs random numbers"
-            draws = rng.integers(0, 2**32, size=(len(out), 3), dtype=np.uint32).tolist()
+        of_item = self.of_items(len(out), rng)
         placements: dict[int, ItemCrop] = {}
 
         def work(i: int) -> None:
-            own = item_rng(rng, i) if rng is not None and self._changes else None
-            array = arrays[i]
-            if self.output_shape(array.shape) != out[i].shape:
-                raise self._unfit(array.shape, out[i].shape)
-            if own is not None:
-                array = self._changed(array, own, places[i] if places else None)
-            placements[i] = self._item(array, out[i], *draws[i])
+            placements[i] = of_item(i, arrays[i], out[i], places[i] if places else None)
 
         each(work, len(out))
         return [placements[i] for i in range(len(out))]
+
+    def of_items(
+        self, count: int, rng: np.random.Generator | None
+    ) -> Callable[[int, np.ndarray, np.ndarray, Where | None], ItemCrop]:
+        """Return a function of (number, array, out, place) that transforms one item of a batch, in any thread.
+
+        Arguments and errors are those of `transform`, which calls it for all items.
+        """
+        # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
+        draws: Sequence[Sequence[int]] = [(0, 0, 0)] * count
+        if self.needs_random:
+            assert rng is not None, "this transform_param needs random numbers"
+            draws = rng.integers(0, 2**32, size=(count, 3), dtype=np.uint32).tolist()
+
+        def of_item(i: int, array: np.ndarray, out: np.ndarray, place: Where | None) -> ItemCrop:
+            if self.output_shape(array.shape) != out.shape:
+                raise self._unfit(array.shape, out.shape)
+            if rng is not None and self._changes:
+                array = self._changed(array, item_rng(rng, i), place)
+            return self._item(array, out, *draws[i])
+
+        return of_item
 
     def _unfit(self, shape: Shape, target: Shape) -> DataError:
         return DataError(
@@ -276,8 +292,8 @@ def transformed_items(
     *,
     dtype: np.dtype,
     fix: str,
-) -> tuple[np.ndarray, list[Item], list[ItemCrop]]:
-    """Read the items of a batch with several threads and transform them; return data (B, C, h, w), items, places.
+) -> tuple[np.ndarray, list[ReadItem], list[ItemCrop]]:
+    """Read and transform the items of a batch with several threads; return data (B, C, h, w), items, places.
 
     Args:
         read: gives item 0 .. B - 1, from any thread.
@@ -288,25 +304,23 @@ def transformed_items(
     Raises: DataError or LayerParamError, with the place of the item.
     """
     count, item_shape = shape[0], shape[1:]
-    items: dict[int, Item] = {}
+    if count == 1:
+        only = read(0)
+        read, item_shape = lambda _: only, transformer.output_shape(only[0].shape, where=only[2])
+    data, of_item = transformer.spare.take((count, *item_shape), dtype), transformer.of_items(count, rng)
+    done: dict[int, tuple[ReadItem, ItemCrop]] = {}
 
-    def work(i: int) -> None:
-        items[i] = read(i)
-
-    each(work, count)
-    for i in range(count):
-        array, _, where = items[i]
+    def work(i: int) -> None:  # a picture is transformed while it is in the CPU's cache
+        array, label, where = read(i)
         found = transformer.output_shape(array.shape, where=where)
-        if count == 1:
-            item_shape = found
-        elif found != item_shape:
+        if found != item_shape:
             raise DataError(
                 f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
             )
-    data = np.empty((count, *item_shape), dtype)
-    ordered = [items[i] for i in range(count)]
-    arrays, places = [item[0] for item in ordered], [item[2] for item in ordered]
-    return data, ordered, transformer.transform(arrays, data, rng, places)
+        done[i] = (array.shape, label, where), of_item(i, array, data[i], where)
+
+    each(work, count)
+    return data, [done[i][0] for i in range(count)], [done[i][1] for i in range(count)]
 
 
 def transformed_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ _Result = TypeVar("_Result")
 
 _GRAIN = 2  # items: fewer are not worth another thread
 _KEPT_BYTES = 31 << 20
+_SPARE = 2  # batches: one is given back for each that is taken
 
 
 def keep_freed_memory() -> None:
@@ -25,6 +27,29 @@ def keep_freed_memory() -> None:
     page. Freeing one large block raises that limit to its size: mallopt(3), M_MMAP_THRESHOLD. 32 MiB are the most.
     """
     np.empty(_KEPT_BYTES, np.uint8)
+
+
+class SpareArrays:
+    """Keep arrays that nobody needs any more for the next ones of their shape and type.
+
+    Fresh memory of a batch's size comes from the system, which clears it page by page and takes it back afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[np.ndarray] = deque(maxlen=_SPARE)
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return an array of any values. Arrays of another shape or type are forgotten."""
+        with suppress(IndexError):  # there are none: a thread gives, another one takes
+            while True:
+                array = self._kept.popleft()
+                if array.shape == shape and array.dtype == dtype:
+                    return array
+        return np.empty(shape, dtype)
+
+    def give(self, array: np.ndarray) -> None:
+        """Let an array be used again. Nobody may read it any more."""
+        self._kept.append(array)
 
 
 def each(work: Callable[[int], None], n: int) -> None:

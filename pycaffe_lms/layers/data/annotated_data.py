@@ -83,11 +83,12 @@ class AnnotatedDataLayer(DataLayer):
 
     def _open(self) -> None:
         p, transform, annotated = self.param.data_param, self.param.transform_param, self.param.annotated_data_param
+        transformer = DataTransformer(transform, self.phase, source=p.source)
         batches = AnnotatedBatches(
             p.source,
             p.backend,
             p.batch_size,
-            DataTransformer(transform, self.phase, source=p.source),
+            transformer,
             transform_param=transform,
             samplers=annotated.batch_sampler,
             boxes_given=annotated.HasField("anno_type"),
@@ -100,7 +101,7 @@ class AnnotatedDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = batches.shape
-        self._prefetch(batches)
+        self._prefetch(batches, transformer.spare)
 
     def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         """Return the shapes of the next batch. Each change of a shape makes the net take new memory and plan again, so
@@ -119,6 +120,7 @@ class AnnotatedDataLayer(DataLayer):
     def forward(self, io: Pass) -> None:
         data, label = self._take()
         np.copyto(io.top[0], data)
+        self._give_back((data, label))
         if len(io.top) == 1:
             return
         if self._batches.has_boxes and not self.param.annotated_data_param.yolo_data_type:

@@ -14,6 +14,7 @@ import numpy as np
 from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
+from ...data.transform.workers import SpareArrays
 from ...proto.caffe_pb2 import LayerParameter
 from ..base import BuildContext, Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
 from ..registry import register_layer
@@ -42,6 +43,7 @@ class DataLayer(Layer):
     _shape: Shape
     _batches: Any = None  # prepares batch k; None: not opened
     _prefetcher: Prefetcher
+    _spare: SpareArrays | None
     _next: Any = None  # a batch that was read for its shape but not used yet
     _reader: ClassVar[Sequence[str]] = (
         "_seed",
@@ -49,6 +51,7 @@ class DataLayer(Layer):
         "_batches",
         "_prefetcher",
         "_next",
+        "_spare",
     )  # what one rank reads with
 
     def __init__(self, param: LayerParameter, context: BuildContext):
@@ -107,10 +110,11 @@ class DataLayer(Layer):
             seed=self._seed,
         )
         self._shape = batches.shape
-        self._prefetch(batches)
+        self._prefetch(batches, transformer.spare)
 
-    def _prefetch(self, batches: Any) -> None:
-        """Prepare these batches ahead from now on. `_open` calls it last."""
+    def _prefetch(self, batches: Any, spare: SpareArrays | None = None) -> None:
+        """Prepare these batches ahead from now on. `_open` calls it last. spare: where they take their memory from."""
+        self._spare = spare
         depth = max(1, self.param.data_param.prefetch)
         self._batches, self._prefetcher = batches, Prefetcher(batches.produce, depth, ahead=self.context.reads_ahead)
 
@@ -127,14 +131,21 @@ class DataLayer(Layer):
         return [self._shape, (self._shape[0],)][: len(self.param.top)]
 
     def forward(self, io: Pass) -> None:
-        for top, values in zip(io.top, self._take(), strict=False):
+        batch = self._take()
+        for top, values in zip(io.top, batch, strict=False):
             np.copyto(top, values)
+        self._give_back(batch)
 
     def _take(self) -> Any:
         """Return the next batch."""
         batch = self._prefetcher.next() if self._next is None else self._next
         self._next = None
         return batch
+
+    def _give_back(self, batch: Any) -> None:
+        """Let the memory of a batch's data be used again: its values have been copied."""
+        if self._spare is not None:
+            self._spare.give(batch[0])
 
     def state(self) -> dict[str, int]:
         """Return the number of batches used, the seed of the random transforms, and the number of records that all

@@ -48,10 +48,11 @@ class ImageDataLayer(DataLayer):
 
     def _open(self) -> None:
         p = self.param.image_data_param
+        transformer = DataTransformer(self.param.transform_param, self.phase, source=p.source)
         batches = ImageBatches(
             ImageList(p.source, p.root_folder),
             p.batch_size,
-            DataTransformer(self.param.transform_param, self.phase, source=p.source),
+            transformer,
             is_color=p.is_color,
             size=(p.new_height, p.new_width) if p.new_height else None,
             shuffle=p.shuffle,
@@ -61,4 +62,4 @@ class ImageDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = batches.shape
-        self._prefetch(batches)
+        self._prefetch(batches, transformer.spare)
