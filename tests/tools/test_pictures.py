@@ -25,6 +25,27 @@ def test_databases_of_the_forms(script, tmp_path):
         assert kept == [form == "stored"] * 3 and all((b"\xff\xd8" in r) or not encoded for r in records)
 
 
+@pytest.mark.thorough
+def test_training_reads_the_database_or_keeps_its_pictures(script, tmp_path, monkeypatch):
+    bench = script("pictures")
+    bench.make_pictures(tmp_path, 4)
+    bench.convert(tmp_path, "stored")
+    for name, value in {"BATCH": 2, "MODEL": "mobilenet-v2", "WARMUP": 1}.items():
+        monkeypatch.setattr(bench, name, value)
+    made, make = [], bench.make_solver
+    monkeypatch.setattr(bench, "make_solver", lambda *words, **more: made.append(make(*words, **more)) or made[-1])
+    for stored in (True, False):
+        assert bench.train(tmp_path, 4, "tf32", stored, "cpu") > 0
+    read, kept = made
+    assert [solver.net.layers[0].type for solver in made] == ["Data", "DummyData"]
+    assert [solver.iter for solver in made] == [3, 3] and read.net.layers[0].state()["batches"] == 3
+    expected = [
+        decode_datum(value, source="stored")[1] for _, value in open_database(tmp_path / "stored", "lmdb").records()
+    ]
+    assert read.net.blobs["label"].data.tolist() == expected[:2], "three batches of two, of four pictures"
+    assert kept.net.blobs["data"].data.shape == read.net.blobs["data"].data.shape == (2, 3, 224, 224)
+
+
 def test_a_small_run(script, tmp_path, monkeypatch, capsys):
     bench = script("pictures")
     monkeypatch.setattr(bench, "measure", lambda folder, what, threads, count: (100.0 * threads + len(what), 0.25, 1.5))

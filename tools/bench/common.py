@@ -65,13 +65,16 @@ def make_solver(
     index: int = 0,
     half: bool = False,
     device: Device | None = None,
+    net: caffe_pb2.NetParameter | None = None,
     **options,
 ) -> SGDSolver:
     """An SGD solver on the net of models/<model> with `batch` images per iteration, kept the same throughout: the data
     top is constant, so the net leaves what we write into it alone. index: of the GPU. half: hidden activations
-    as bfloat16. device: in place of the backend's. options: of the solver.
+    as bfloat16. device: in place of the backend's. net: in place of that net, with data of its own. options: of the
+    solver.
     """
-    net = dummy_net(model, batch)
+    own = net is not None
+    net = net or dummy_net(model, batch)
     param = caffe_pb2.SolverParameter(
         base_lr=0.01,
         momentum=0.9,
@@ -89,7 +92,8 @@ def make_solver(
         solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
     else:
         solver = _as_users_do(param, device, half)
-    give_images(solver, net, seed)
+    if not own:
+        give_images(solver, net, seed)
     return solver
 
 

@@ -9,11 +9,17 @@ size asked for. "encoded": made 224 x 224 and saved as JPEG again. "raw": 256 x 
 DataLoader of as many processes, which decodes with OpenCV. Each row is the median of --repeat runs in processes of
 their own; the first run of each is not counted, it brings the files into memory. A second table has milliseconds of
 CPU a picture: of the process that writes, and of all together.
+
+python tools/bench/pictures.py --threads 8,16 --rows "stored,Data layer,train tf32,memory tf32,train bf16,memory bf16"
+
+"train": ResNet-50 on a GPU with that Data layer, from the database to the update, batch 256. "memory": the same net
+with pictures that are on the device.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -27,12 +33,16 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from common import ROOT
+from common import ROOT, dummy_net, make_solver
+from google.protobuf import text_format
 
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.cli.bench import hardware
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.proto import caffe_pb2
 
 SIDE, CROP, BATCH, MEAN = 256, 224, 256, (104.0, 117.0, 123.0)
+MODEL, WARMUP = "resnet-50", 20
 FORMS = {"stored": (SIDE, True), "encoded": (CROP, True), "raw": (SIDE, False), "resized": (CROP, False)}
 
 
@@ -86,18 +96,23 @@ def cpu_ms(count: int) -> tuple[float, float]:
     return own, own + others
 
 
+def data_layer(folder: Path) -> str:
+    """The layer that reads what "stored" wrote."""
+    mean = " ".join(f"mean_value: {value}" for value in MEAN)
+    return (
+        'layer { name: "data" type: "Data" top: "data" top: "label" '
+        f"transform_param {{ mirror: true crop_size: {CROP} {mean} }} "
+        f'data_param {{ source: "{folder}/stored" batch_size: {BATCH} backend: LMDB }} }}'
+    )
+
+
 def read_layer(folder: Path, count: int) -> float:
     """Pictures per second of a net that is a Data layer."""
     import pycaffe_lms as caffe
 
     caffe.set_mode_cpu()
     net = folder / "data.prototxt"
-    mean = " ".join(f"mean_value: {value}" for value in MEAN)
-    net.write_text(
-        'layer { name: "data" type: "Data" top: "data" top: "label" '
-        f"transform_param {{ mirror: true crop_size: {CROP} {mean} }} "
-        f'data_param {{ source: "{folder}/stored" batch_size: {BATCH} backend: LMDB }} }}'
-    )
+    net.write_text(data_layer(folder))
     reading = caffe.Net(str(net), caffe.TRAIN)
     for _ in range(5):  # more than the batches that wait
         reading.forward()
@@ -106,6 +121,22 @@ def read_layer(folder: Path, count: int) -> float:
     for _ in range(batches):
         reading.forward()
     return batches * BATCH / (time.perf_counter() - began)
+
+
+def train(folder: Path, count: int, math: str, stored: bool, backend: str = "cuda") -> float:
+    """Pictures per second of training. stored: from the database; else with pictures that are there already."""
+    net = dummy_net(MODEL, BATCH)
+    if stored:
+        at = next(i for i, layer in enumerate(net.layer) if layer.type == "DummyData")
+        net.layer[at].CopyFrom(text_format.Parse(data_layer(folder), caffe_pb2.NetParameter()).layer[0])
+    half, iterations = math == "bf16", max(1, count // BATCH)
+    solver = make_solver(MODEL, BATCH, LMSConfig(), backend=backend, half=half, net=net if stored else None)
+    solver.step(WARMUP)
+    solver.runtime.device.synchronize()
+    began = time.perf_counter()
+    solver.step(iterations)
+    solver.runtime.device.synchronize()
+    return iterations * BATCH / (time.perf_counter() - began)
 
 
 def read_torch(folder: Path, count: int, threads: int) -> float:
@@ -168,6 +199,9 @@ def main(argv: list[str] | None = None) -> int:
                 "Data layer": lambda: read_layer(args.folder, count),
                 "disk": lambda: write_disk(args.folder, count),
             }
+            for math in ("tf32", "bf16"):
+                others[f"train {math}"] = functools.partial(train, args.folder, count, math, True)
+                others[f"memory {math}"] = functools.partial(train, args.folder, count, math, False)
             others["torch"] = lambda: read_torch(args.folder, count, threads)
             rate = others[args.one]()
         print(rate, *cpu_ms(count))
