@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.data.transform import workers
+from pycaffe_lms.ops.cpu import threads
 
 
 def test_every_item_once():
@@ -27,21 +28,45 @@ def test_every_item_once():
     workers.each(work, 0)
 
 
-def test_the_first_error_in_order_whatever_comes_first_in_time(monkeypatch):
-    """Parts run in the opposite order here: item 60's error comes before item 3's in time."""
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    threads._pool.cache_clear()
+    yield
+    threads._pool.cache_clear()
 
-    def backwards(kernel, n, *args, grain):
-        for first, last in ((50, n), (0, 50)):
-            kernel(first, last, *args)
 
-    monkeypatch.setattr(workers, "parallel", backwards)
+def test_the_first_error_in_order_whatever_comes_first_in_time(two_threads):
+    """Item 3 fails after item 60 did. No item is begun after that."""
+    later, begun = threading.Event(), []
 
     def work(i):
+        begun.append(i)
+        if i == 3:
+            assert later.wait(20)
+            time.sleep(0.05)
+        if i == 60:
+            later.set()
         if i in (3, 60):
             raise ValueError(f"item {i}")
 
     with pytest.raises(ValueError, match="item 3"):
         workers.each(work, 100)
+    assert sorted(begun) == [*range(61)]
+
+
+def test_a_thread_that_is_done_takes_the_next_item(two_threads):
+    others, done = threading.Event(), []
+
+    def work(i):
+        if i == 0:
+            assert others.wait(20)
+        done.append(i)
+        if len(done) == 99:
+            others.set()
+
+    workers.each(work, 100)
+    assert done == [*range(1, 100), 0]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc")
@@ -81,8 +106,6 @@ def test_spare_arrays_of_the_same_shape_and_type():
 
 def test_several_threads_take_part(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    from pycaffe_lms.ops.cpu import threads
-
     threads._pool.cache_clear()
     try:
         names, together = set(), threading.Barrier(3, timeout=20)

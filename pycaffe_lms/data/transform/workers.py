@@ -53,19 +53,21 @@ class SpareArrays:
 
 
 def each(work: Callable[[int], None], n: int) -> None:
-    """Call work(0), ..., work(n - 1), in any order, with as many threads as the CPU operations use.
+    """Call work(0), ..., work(n - 1) with as many threads as the CPU operations use, each of which takes the next item.
 
     Raises: what the item with the smallest number raised.
     """
     errors: dict[int, Exception] = {}
+    items = iter(range(n))  # shared: one thread at a time advances it
 
     def part(first: int, last: int) -> None:
-        for i in range(first, last):
+        for i in items:
+            if errors:  # of an item with a smaller number: they are begun in order
+                return
             try:
                 work(i)
             except Exception as error:
                 errors[i] = error
-                return  # a part goes in order, so this is its smallest number
 
     parallel(part, n, grain=_GRAIN)
     if errors:
