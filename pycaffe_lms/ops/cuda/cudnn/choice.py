@@ -98,14 +98,15 @@ class Candidates:
         NVRTC keeps what it compiled on disk, and engines of one name have the same kernels for many shapes: what
         another process has compiled takes a tenth of the time, if it is not compiled by both at once.
         """
-        left = [name for name in _indices(self.graph) if name != _GENERIC][:count]
+        indices = _indices(self.graph)
+        left = [name for name in indices if name != _GENERIC][:count]
         for wait in (False, True):
             for name in [*left]:
                 with turn(name, wait) as mine:
                     if mine:
                         left.remove(name)
                         with suppress(*self.refusals):  # `first` leaves it out
-                            self.graph.build_plan_at_index(_indices(self.graph)[name])
+                            self.graph.build_plan_at_index(indices[name])
 
     def run(self, engine: Engine) -> Callable[..., None]:
         """Return the function that queues a built candidate; it takes the candidate's index."""
