@@ -114,7 +114,7 @@ def of_mpi() -> Rank | None:
     Raises MissingDependency without mpi4py, DeviceError where MPI does not work."""
     if mpi.started() is None or (world := mpi.world()).count == 1:
         return None
-    if world.index:  # rank 0 decides, with the others, on what signals ask for
+    if world.index:  # rank 0 decides, with the others, on what signals ask for; `train` will hear SIGTERM on every rank
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     for name in dict.fromkeys(world.hosts):

@@ -213,11 +213,6 @@ class Net(Uncopied):
         about = self.runtime, self.dtype, self.tuning, self.splitting, kept, self.forward_only, self.file
         return Arrangement(self.graph, *about)
 
-    def _arranged(self, kept: Kept) -> Arrangement:
-        """Return what `_arrange` returns, while processes build engines that are missing."""
-        found: Arrangement = ops_of(self.device).conv_ahead_plan(lambda: self._arrange(kept))
-        return found
-
     def _made_memory(self, old: NetMemory | None) -> NetMemory:
         """Return memory for the current arrangement. old: the memory that it replaces, whose values carry over."""
         return NetMemory(
@@ -591,7 +586,8 @@ class Net(Uncopied):
         old = self.memory
         old.store.release()
         with self.placed(self.graph):
-            self.arrangement = self._arranged(self.arrangement.kept)
+            kept = self.arrangement.kept
+            self.arrangement = ops_of(self.device).conv_ahead_plan(lambda: self._arrange(kept))
             self.memory = self._made_memory(old)
         self.own_blobs.follow(self.memory.store)
         self._first_values.fill_constants(self.memory.memories)

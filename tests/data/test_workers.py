@@ -28,15 +28,15 @@ def test_every_item_once():
     workers.each(work, 0)
 
 
-@pytest.fixture
-def two_threads(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+@pytest.fixture(params=[2])
+def several_threads(monkeypatch, request):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(request.param))
     threads._pool.cache_clear()
     yield
     threads._pool.cache_clear()
 
 
-def test_the_first_error_in_order_whatever_comes_first_in_time(two_threads):
+def test_the_first_error_in_order_whatever_comes_first_in_time(several_threads):
     """Item 3 fails after item 60 did. No item is begun after that."""
     later, begun = threading.Event(), []
 
@@ -55,7 +55,7 @@ def test_the_first_error_in_order_whatever_comes_first_in_time(two_threads):
     assert sorted(begun) == [*range(61)]
 
 
-def test_a_thread_that_is_done_takes_the_next_item(two_threads):
+def test_a_thread_that_is_done_takes_the_next_item(several_threads):
     others, done = threading.Event(), []
 
     def work(i):
@@ -104,21 +104,17 @@ def test_spare_arrays_of_the_same_shape_and_type():
     assert spare.take((2, 3), np.dtype(np.float32)) is first, "large is forgotten"
 
 
-def test_several_threads_take_part(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    threads._pool.cache_clear()
-    try:
-        names, together = set(), threading.Barrier(3, timeout=20)
+@pytest.mark.parametrize("several_threads", [3], indirect=True)
+def test_several_threads_take_part(several_threads):
+    names, together = set(), threading.Barrier(3, timeout=20)
 
-        def work(i):
-            names.add(threading.current_thread().name)
-            if i % 2 == 0:
-                together.wait()  # only passes when three threads are here at once
+    def work(i):
+        names.add(threading.current_thread().name)
+        if i % 2 == 0:
+            together.wait()  # only passes when three threads are here at once
 
-        workers.each(work, 6)
-        assert len(names) == 3
-    finally:
-        threads._pool.cache_clear()
+    workers.each(work, 6)
+    assert len(names) == 3
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])

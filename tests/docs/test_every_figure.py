@@ -57,16 +57,11 @@ COMMANDS = {
     ("docs/speed.md", "needs 98.9 GiB of host memory"): "--net 6.7b --batch 16 --budget 24GB",
     ("docs/speed.md", "it took 3161 ms in the same hour on the same H200"): "--net 6.7b --batch 16 --budget 24GB",
     ("docs/speed.md", "878 ms, of which copies to the GPU ran for 800, at 51.8 GB/s"): "--net 2.7b --batch 8",
-    (
-        "docs/speed.md",
-        "on another one GoogLeNet took 14.3 s and SqueezeNet 9.0. On that one the version of the day before took 18.1 "
-        "and 11.2 s. On a faster machine, that version took 6.9 s for MobileNet-v2 and 13.6 for GoogLeNet",
-    ): "python tools/bench/engines.py --nets --start",
+    ("docs/speed.md", "on another one GoogLeNet took 14.3 s"): "python tools/bench/engines.py --nets --start",
     (
         "docs/speed.md",
         "One process compiles these in 48 s, and the others, whose code CUDA then has on disk, in 6 s",
     ): "`tools/bench/engines.py --nets googlenet:256 --math bf16`",
-    ("docs/speed.md", "does not start within 10 s on 16 cores"): "python tools/bench/engines.py --nets --start",
     ("docs/speed.md", "without the imports (1.4 to 2.2 s)"): "python tools/bench/engines.py --nets --start",
     ("docs/speed.md", "PyTorch had not compiled GoogLeNet after 90 s"): "`incore.py --peers compile`",
     ("docs/speed.md", "one plan took 172.2, 172.3, 174.5 and 176.9 ms"): "python tools/bench/lms.py",

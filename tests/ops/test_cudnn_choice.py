@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import itertools
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
+from pycaffe_lms.backend.child import child_environment
 from pycaffe_lms.errors import CaffeError, DeviceError
 from pycaffe_lms.formats import cache_folder as cache
 from pycaffe_lms.ops import WORKSPACE_LIMIT
@@ -124,8 +124,7 @@ def test_turns_of_processes(tmp_path):
     with Store(tmp_path).turn("eng1", False) as mine:
         assert mine
         command = [sys.executable, "-c", program, str(tmp_path)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment())
         assert [other.stdout.readline() for _ in range(2)] == ["False\n", "True\n"]
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.3)

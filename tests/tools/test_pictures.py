@@ -39,9 +39,8 @@ def test_training_reads_the_database_or_keeps_its_pictures(script, tmp_path, mon
     read, kept = made
     assert [solver.net.layers[0].type for solver in made] == ["Data", "DummyData"]
     assert [solver.iter for solver in made] == [3, 3] and read.net.layers[0].state()["batches"] == 3
-    expected = [
-        decode_datum(value, source="stored")[1] for _, value in open_database(tmp_path / "stored", "lmdb").records()
-    ]
+    with open_database(tmp_path / "stored", "lmdb") as source:
+        expected = [decode_datum(value, source="stored")[1] for _, value in source.records()]
     assert read.net.blobs["label"].data.tolist() == expected[:2], "three batches of two, of four pictures"
     assert kept.net.blobs["data"].data.shape == read.net.blobs["data"].data.shape == (2, 3, 224, 224)
 

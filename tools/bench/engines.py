@@ -303,7 +303,7 @@ def start(net: str, math: str, profiled: str) -> dict:
     parts.watch(FirstValues, "fill_constants", "constant tops")
     parts.watch(classes, "read_solver", "prototxt")
     parts.watch(Net, "_ordered", "arrangement")
-    parts.watch(Net, "_arranged", "arrangement")
+    parts.watch(Net, "_arrange", "arrangement")
     parts.watch(BoundPrograms, "bind", "plans")
     parts.watch(Updates, "_make_steps", "updates")
     parts.watch(cuda.CudaDevice, "take", "device memory taken")

@@ -125,12 +125,13 @@ def read_layer(folder: Path, count: int) -> float:
 
 def train(folder: Path, count: int, math: str, stored: bool, backend: str = "cuda") -> float:
     """Pictures per second of training. stored: from the database; else with pictures that are there already."""
-    net = dummy_net(MODEL, BATCH)
+    net = None
     if stored:
+        net = dummy_net(MODEL, BATCH)
         at = next(i for i, layer in enumerate(net.layer) if layer.type == "DummyData")
         net.layer[at].CopyFrom(text_format.Parse(data_layer(folder), caffe_pb2.NetParameter()).layer[0])
     half, iterations = math == "bf16", max(1, count // BATCH)
-    solver = make_solver(MODEL, BATCH, LMSConfig(), backend=backend, half=half, net=net if stored else None)
+    solver = make_solver(MODEL, BATCH, LMSConfig(), backend=backend, half=half, net=net)
     solver.step(WARMUP)
     solver.runtime.device.synchronize()
     began = time.perf_counter()

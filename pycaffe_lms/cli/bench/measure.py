@@ -107,7 +107,7 @@ def measured(case: Case) -> Row:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(case, theirs), name=f"batch {case.batch}", daemon=True)
-    with _interrupt_waits():  # a process that has not been told all would complain; this one ends it, as a daemon
+    with _interrupt_waits():  # else a process that has not got its case yet would print a traceback
         process.start()
         theirs.close()
     try:

@@ -90,6 +90,7 @@ class AnnotatedBatches(DatumBatches):
             one.resize_param.CopyFrom(size)
             one.resize_param.ClearField("prob")
             other = DataTransformer(one, TRAIN if first.train else TEST, source=first.source)
+            other.spare = first.spare  # the layer gives back what all of them took
             self._policies.append((other, (self._batch_size, *other.output_shape(self._first_item))))
         self._shares = np.cumsum([size.prob for size in sizes] or [1])
         if len(sizes) > 1 and abs(self._shares[-1] - 1) > 1e-5:
@@ -127,8 +128,8 @@ class AnnotatedBatches(DatumBatches):
         if not self.has_boxes:
             return data, np.array([label for _, label, _ in items], self._dtype).reshape(-1, 1, 1, 1)
         rows = [np.empty((0, 8))]
-        for i, ((picture, objects, where), (crop, mirrored)) in enumerate(zip(items, places, strict=True)):
-            placed = self._placed(objects, picture, np.array(crop, np.float32), mirrored, where, resize)
+        for i, ((read_shape, objects, where), (crop, mirrored)) in enumerate(zip(items, places, strict=True)):
+            placed = self._placed(objects, read_shape, np.array(crop, np.float32), mirrored, where, resize)
             rows.append(placed.rows(i))
         if self._yolo:
             return data, yolo_rows(rows[1:], self._difficult).astype(self._dtype)

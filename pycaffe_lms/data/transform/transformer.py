@@ -160,16 +160,16 @@ class DataTransformer:
         resized or changed.
         """
         assert len(arrays) == len(out), (len(arrays), len(out))
-        of_item = self.of_items(len(out), rng)
+        transform_item = self.item_transform(len(out), rng)
         placements: dict[int, ItemCrop] = {}
 
         def work(i: int) -> None:
-            placements[i] = of_item(i, arrays[i], out[i], places[i] if places else None)
+            placements[i] = transform_item(i, arrays[i], out[i], places[i] if places else None)
 
         each(work, len(out))
         return [placements[i] for i in range(len(out))]
 
-    def of_items(
+    def item_transform(
         self, count: int, rng: np.random.Generator | None
     ) -> Callable[[int, np.ndarray, np.ndarray, Where | None], ItemCrop]:
         """Return a function of (number, array, out, place) that transforms one item of a batch, in any thread.
@@ -182,14 +182,14 @@ class DataTransformer:
             assert rng is not None, "this transform_param needs random numbers"
             draws = rng.integers(0, 2**32, size=(count, 3), dtype=np.uint32).tolist()
 
-        def of_item(i: int, array: np.ndarray, out: np.ndarray, place: Where | None) -> ItemCrop:
+        def transform_item(i: int, array: np.ndarray, out: np.ndarray, place: Where | None) -> ItemCrop:
             if self.output_shape(array.shape) != out.shape:
                 raise self._unfit(array.shape, out.shape)
             if rng is not None and self._changes:
                 array = self._changed(array, item_rng(rng, i), place)
             return self._item(array, out, *draws[i])
 
-        return of_item
+        return transform_item
 
     def _unfit(self, shape: Shape, target: Shape) -> DataError:
         return DataError(
@@ -304,20 +304,21 @@ def transformed_items(
     Raises: DataError or LayerParamError, with the place of the item.
     """
     count, item_shape = shape[0], shape[1:]
-    if count == 1:
-        only = read(0)
-        read, item_shape = lambda _: only, transformer.output_shape(only[0].shape, where=only[2])
-    data, of_item = transformer.spare.take((count, *item_shape), dtype), transformer.of_items(count, rng)
+    only = read(0) if count == 1 else None
+    if only is not None:
+        item_shape = transformer.output_shape(only[0].shape, where=only[2])
+    data = transformer.spare.take((count, *item_shape), dtype)
+    transform_item = transformer.item_transform(count, rng)
     done: dict[int, tuple[ReadItem, ItemCrop]] = {}
 
     def work(i: int) -> None:  # a picture is transformed while it is in the CPU's cache
-        array, label, where = read(i)
+        array, label, where = read(i) if only is None else only
         found = transformer.output_shape(array.shape, where=where)
         if found != item_shape:
             raise DataError(
                 f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
             )
-        done[i] = (array.shape, label, where), of_item(i, array, data[i], where)
+        done[i] = (array.shape, label, where), transform_item(i, array, data[i], where)
 
     each(work, count)
     return data, [done[i][0] for i in range(count)], [done[i][1] for i in range(count)]

@@ -57,15 +57,16 @@ def building(wanted: Iterable[Wanted]) -> Iterator[None]:
             return
         building = _Building(tasks, count)
         try:
-            _build_all(one for one in missing if not any(one.fused))  # while processes begin
+            _build_here(one for one in missing if not any(one.fused))  # before anybody waits for a process
             yield
         finally:
             building.end()
 
 
-def _build_all(wanted: Iterable[Wanted]) -> None:
+def _build_here(wanted: Iterable[Wanted]) -> None:
+    """Build and measure engines. A refusal of cuDNN is kept for whoever asks."""
     for one in wanted:
-        with lock, suppress(CudnnUnsupported):  # whoever asks again hears of it
+        with lock, suppress(CudnnUnsupported):
             find(one)
 
 

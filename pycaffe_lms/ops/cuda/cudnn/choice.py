@@ -191,10 +191,8 @@ def _indices(graph: Any) -> dict[str, int]:
 
 def named_engine(graph: Any, name: str, refusals: tuple[type[BaseException], ...], limit: int | None) -> Engine | None:
     """Return the candidate of that name, built; None where there is none."""
-    for index in range(graph.get_execution_plan_count()):
-        if graph.get_plan_name_at_index(index) == name:
-            return next(_built(graph, index, name, refusals, limit), None)
-    return None
+    index = _indices(graph).get(name)
+    return None if index is None else next(_built(graph, index, name, refusals, limit), None)
 
 
 def _built(

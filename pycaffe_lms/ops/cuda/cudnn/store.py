@@ -117,17 +117,17 @@ class Store:
 
         Where the system cannot lock files all have it.
         """
+        mine = True
         with ExitStack() as inside:
             try:
                 file = inside.enter_context((self.folder / "turns").open("ab"))
                 if fcntl is not None:
                     fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, zlib.crc32(name.encode()))
-            except (BlockingIOError, PermissionError):  # another process has it
-                yield False
-                return
+            except BlockingIOError:
+                mine = False
             except OSError as error:
                 _log.debug("%s cannot be locked (%s)", self.folder, error)
-            yield True
+            yield mine
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.engine"
