@@ -246,6 +246,13 @@ class Layer:
         """
         return None
 
+    def finished_tops(self) -> frozenset[int]:
+        """Return the tops that `finish` writes on the device. After `declare`.
+
+        Only a layer that runs on the host can have some; its forward writes the others.
+        """
+        return frozenset()
+
     def rewrites(self, top: int) -> bool:
         """Return whether every forward writes this top; if not, it is constant and `fill_once` writes it."""
         return True
@@ -348,6 +355,14 @@ class Layer:
     def forward(self, io: Pass) -> None:
         """Queue the operations that compute the tops."""
         raise AssertionError(f"{type(self).__name__} has no forward")
+
+    def finish(self, io: Pass) -> None:
+        """Queue the operations on the device that come after a forward on the host.
+
+        They write the `finished_tops` from the scratch that lives MADE, which forward wrote; other tops are None. They
+        may run again in one iteration, to rematerialize these tops.
+        """
+        raise AssertionError(f"{type(self).__name__} has no finish")
 
     def backward(self, io: Pass) -> None:
         """Queue the operations that compute the wanted gradients.

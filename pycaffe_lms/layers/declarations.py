@@ -70,6 +70,7 @@ class Lives(Enum):
     SAVED = "saved"  # written by forward, read by backward
     STATE = "state"  # written by one forward, read by the next one
     PREPARED = "prepared"  # written by `prepare` on the device, read by forward on the host
+    MADE = "made"  # written by forward on the host, read by `finish` on the device
     STEP_SCALAR = "step scalar"  # `next_step_scalars` gives the values before each forward; both passes read them
 
 
@@ -174,6 +175,7 @@ class BuildContext:
     solver_rank: int = 0
     wants_half: bool = False  # layers that can are to run on bfloat16 arrays
     reads_ahead: bool = True  # data layers prepare batches ahead; False if the net will not run
+    on_gpu: bool = False  # real or simulated
 
     needs_backward: bool = False
     channels_last: bool = False  # see `Layer.takes_channels_last`

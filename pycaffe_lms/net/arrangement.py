@@ -38,7 +38,8 @@ from .program.step_order import delayed, with_updates
 from .program.steps import LayerStep
 from .tuning import Tuning
 
-_LASTING = (Lives.STATE, Lives.STEP_SCALAR, Lives.PREPARED)  # scratch that outlives an iteration, or the host touches
+# scratch that outlives an iteration, or that the host touches
+_LASTING = (Lives.STATE, Lives.STEP_SCALAR, Lives.PREPARED, Lives.MADE)
 
 
 @dataclass

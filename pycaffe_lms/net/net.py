@@ -152,6 +152,7 @@ class Net(Uncopied):
             solver_rank=self.solver_rank if param.phase == TRAIN else 0,
             wants_half=self.tuning.half,
             reads_ahead=self._will_run,
+            on_gpu=not self.device.is_host,
         )
 
     def turn_to(self, rank: int) -> None:

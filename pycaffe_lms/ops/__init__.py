@@ -27,7 +27,7 @@ _ROOMS = {
     "triplet",
     "norm": "batch_norm bn fused_norm layer_norm lrn mvn normalize scale",
     "pooling": "affine_sample pooling pooling_last pooling_nd roi roi_align stochastic_pool upsample warp",
-    "shape": "argmax axpy concat crop eltwise filter interp reduction resize reverse rotary rows tile transpose",
+    "shape": "argmax axpy concat crop eltwise filter interp pixels reduction resize reverse rotary rows tile transpose",
 }
 FAMILIES = tuple(f"{room}.{name}".lstrip(".") for room, names in _ROOMS.items() for name in names.split())
 

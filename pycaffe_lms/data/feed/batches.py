@@ -15,9 +15,14 @@ from ...errors import Where
 from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
-from ..transform.transformer import DataTransformer, Item, batch_rng, transformed_batch
+from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
 
 _log = logging.getLogger(__name__)
+
+_FIX = (
+    "set crop_size, convert the pictures to one size (convert_imageset -resize_height -resize_width, -check_size), or "
+    "set batch_size: 1"
+)
 
 
 class DatumBatches:
@@ -28,11 +33,13 @@ class DatumBatches:
 
     Attributes:
         first: the record with which batch 0 would begin. stride: records of a batch of all ranks together.
+        as_bytes: whether batches are `CroppedBatch`, where they can be.
 
     Args:
         source, backend: as `open_database`.
         dtype: of data and labels, float32 or float64.
         seed: determines, with rank, batch and item, crops and mirroring.
+        as_bytes: make batches of bytes, if the first picture is one.
     Raises: DataError where the database or its first record cannot be read.
     """
 
@@ -47,6 +54,7 @@ class DatumBatches:
         rank: int = 0,
         ranks: int = 1,
         seed: int = 0,
+        as_bytes: bool = False,
     ):
         self.source = os.fspath(source)
         assert batch_size >= 1, batch_size  # the layer has checked it
@@ -54,6 +62,7 @@ class DatumBatches:
         self._batch_size = batch_size
         self._transformer = transformer
         self._dtype = np.dtype(dtype)
+        self.as_bytes = as_bytes
         self._seed = seed
         self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
         self._stream = rank
@@ -75,8 +84,8 @@ class DatumBatches:
         """Return (B, C, h, w) of the data, from the first record; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)
 
-    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (data (B, C, h, w), labels (B,)) of batch number `batch`; in order is fastest, any order works.
+    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray] | CroppedBatch:
+        """Return (data (B, C, h, w), labels (B,)), or a `CroppedBatch`; in order is fastest, any order works.
 
         Raises: DataError or LayerParamError, naming the database and the record's key.
         """
@@ -86,14 +95,12 @@ class DatumBatches:
             datum, array, where = self._decode(*records[item])
             return array, datum.label, where
 
-        return transformed_batch(
-            self._transformer,
-            read,
-            self.shape,
-            batch_rng(self._seed, batch, self._stream),
-            dtype=self._dtype,
-            fix="set crop_size, convert the pictures to one size (convert_imageset -resize_height "
-            "-resize_width, -check_size), or set batch_size: 1",
+        made: CroppedBatch | None = None
+        given = self._transformer, read, self.shape
+        if self.as_bytes:
+            made = cropped_batch(*given, batch_rng(self._seed, batch, self._stream), dtype=self._dtype, fix=_FIX)
+        return made or transformed_batch(
+            *given, batch_rng(self._seed, batch, self._stream), dtype=self._dtype, fix=_FIX
         )
 
     def close(self) -> None:
@@ -117,4 +124,5 @@ class DatumBatches:
         self._database.seek(0)
         if (self._transformer.force_color or self._transformer.force_gray) and not datum.encoded:
             _log.warning("%s: force_color and force_gray act on encoded pictures only; these are raw", self.source)
+        self.as_bytes = self.as_bytes and array.dtype == np.uint8
         return self._transformer.output_shape(array.shape, where=where)

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import DataError, LayerParamError, Where
 from ...formats.rawfile import open_text
 from ..transform.picture import decode_picture, read_picture, resize_picture
-from ..transform.transformer import DataTransformer, Item, batch_rng, transformed_batch
+from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
@@ -112,6 +112,7 @@ class ImageBatches:
 
     Attributes:
         first: the picture with which batch 0 would begin. stride: pictures of a batch.
+        as_bytes: whether batches are `CroppedBatch`.
 
     Args:
         transformer: applied after decoding and resizing.
@@ -119,6 +120,7 @@ class ImageBatches:
         size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
         rand_skip: above 0, start at a random picture among the first `rand_skip`.
         seed: determines, with rank, epoch, batch and item, order, start, crops and mirroring.
+        as_bytes: make batches of bytes.
     Raises: DataError where the first picture cannot be read; LayerParamError for a rand_skip beyond the list.
     """
 
@@ -135,6 +137,7 @@ class ImageBatches:
         dtype: np.dtype | type = np.float32,
         rank: int = 0,
         seed: int = 0,
+        as_bytes: bool = False,
     ):
         assert batch_size >= 1, batch_size  # the layer has checked it
         if rand_skip > len(images):
@@ -149,6 +152,7 @@ class ImageBatches:
         self._is_color = is_color
         self._size = size
         self._dtype = np.dtype(dtype)
+        self.as_bytes = as_bytes
         self._stream = rank
         self.first, self.stride = 0, batch_size
         self._seed = seed
@@ -166,13 +170,13 @@ class ImageBatches:
         """Return (B, C, h, w) of the first batch; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)
 
-    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (data (B, C, h, w), labels (B,)) of batch number `batch`, in any order.
+    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray] | CroppedBatch:
+        """Return (data (B, C, h, w), labels (B,)), or a `CroppedBatch`, in any order.
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
         indices = [self.index(self.first + batch * self._batch_size + item) for item in range(self._batch_size)]
-        return transformed_batch(
+        made = (cropped_batch if self.as_bytes else transformed_batch)(
             self._transformer,
             lambda item: self._read(indices[item]),
             self.shape,
@@ -180,6 +184,8 @@ class ImageBatches:
             dtype=self._dtype,
             fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
         )
+        assert made is not None, "a picture's file is read as bytes"
+        return made
 
     def close(self) -> None:
         """Do nothing: no file is open between pictures."""

@@ -118,6 +118,13 @@ class DataTransformer:
         """Return whether pictures are resized or get noise."""
         return any(change is not None for change in (self.resize_param, self._random_size, self.noise_param))
 
+    def mean_planes(self, channels: int) -> np.ndarray:
+        """Return what is subtracted, in float32: (C, H, W) of mean_file, else (channels, 1, 1)."""
+        if self._file_mean is not None:
+            return self._file_mean.astype(np.float32)
+        values = self._mean_values if len(self._mean_values) else np.zeros(1, np.float32)
+        return np.broadcast_to(values[:, None, None], (channels, 1, 1))
+
     @property
     def mean_values(self) -> list[float]:
         """Return mean_value: none, one, or one per channel."""
@@ -170,11 +177,12 @@ class DataTransformer:
         return [placements[i] for i in range(len(out))]
 
     def item_transform(
-        self, count: int, rng: np.random.Generator | None
+        self, count: int, rng: np.random.Generator | None, crops: np.ndarray | None = None
     ) -> Callable[[int, np.ndarray, np.ndarray, Where | None], ItemCrop]:
         """Return a function of (number, array, out, place) that transforms one item of a batch, in any thread.
 
         Arguments and errors are those of `transform`, which calls it for all items.
+        crops: (count, 3) of int32: `out` gets the cropped values alone, and `crops` what `finish_pixels` needs of them.
         """
         # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
         draws: Sequence[Sequence[int]] = [(0, 0, 0)] * count
@@ -187,7 +195,7 @@ class DataTransformer:
                 raise self._unfit(array.shape, out.shape)
             if rng is not None and self._changes:
                 array = self._changed(array, item_rng(rng, i), place)
-            return self._item(array, out, *draws[i])
+            return self._item(array, out, draws[i], None if crops is None else crops[i])
 
         return transform_item
 
@@ -199,9 +207,9 @@ class DataTransformer:
             fix="set crop_size, use pictures of one size, or set batch_size: 1",
         )
 
-    def _item(self, array: np.ndarray, target: np.ndarray, flip: int, row: int, column: int) -> ItemCrop:
-        """Crop and mirror a resized item, subtract the mean and scale."""
-        shape = target.shape
+    def _item(self, array: np.ndarray, target: np.ndarray, draws: Sequence[int], crop: np.ndarray | None) -> ItemCrop:
+        """Crop and mirror a resized item, subtract the mean and scale; with `crop`, only crop it."""
+        (flip, row, column), shape = draws, target.shape
         mean = self._file_mean if self._file_mean is not None else self._mean_values
         height, width = array.shape[1:]
         top, left = (self._offset(room, draw) for room, draw in ((height - shape[1], row), (width - shape[2], column)))
@@ -213,6 +221,11 @@ class DataTransformer:
         if self._file_mean is None:
             mean = mean[:, None, None]
         mirrored = bool(self.mirror and flip % 2)
+        cropped = ItemCrop((left / width, top / height, (left + shape[2]) / width, (top + shape[1]) / height), mirrored)
+        if crop is not None:
+            crop[:] = mirrored, top, left
+            np.copyto(target, array)
+            return cropped
         if mirrored:
             target = target[:, :, ::-1]
         if mean.size:
@@ -221,8 +234,7 @@ class DataTransformer:
             np.copyto(target, array, casting="same_kind")
         if self.scale != 1:
             target *= target.dtype.type(self.scale)
-        crop = (left / width, top / height, (left + shape[2]) / width, (top + shape[1]) / height)
-        return ItemCrop(crop, mirrored)
+        return cropped
 
     def _changed(self, array: np.ndarray, rng: np.random.Generator, place: Where | None) -> np.ndarray:
         """Return the array resized and with noise."""
@@ -284,6 +296,18 @@ class DataTransformer:
         return (channels, self.crop[0] or height, self.crop[1] or width)
 
 
+class _OtherType(Exception):
+    """Say that an item is of another type than the batch."""
+
+
+class CroppedBatch(NamedTuple):
+    """Hold a batch of which `finish_pixels` makes the data: cropped pictures of bytes (B, C, h, w), and their crops."""
+
+    data: np.ndarray
+    labels: np.ndarray
+    crops: np.ndarray
+
+
 def transformed_items(
     transformer: DataTransformer,
     read: Callable[[int], Item],
@@ -292,6 +316,7 @@ def transformed_items(
     *,
     dtype: np.dtype,
     fix: str,
+    crops: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[ReadItem], list[ItemCrop]]:
     """Read and transform the items of a batch with several threads; return data (B, C, h, w), items, places.
 
@@ -301,18 +326,22 @@ def transformed_items(
         rng: `batch_rng` of this batch.
         dtype: of the data.
         fix: what to do about items of several sizes.
-    Raises: DataError or LayerParamError, with the place of the item.
+        crops: as `DataTransformer.item_transform` has it; all items must then be of `dtype`.
+    Raises: DataError or LayerParamError, with the place of the item; _OtherType with `crops` and an item of another
+    type.
     """
     count, item_shape = shape[0], shape[1:]
     only = read(0) if count == 1 else None
     if only is not None:
         item_shape = transformer.output_shape(only[0].shape, where=only[2])
     data = transformer.spare.take((count, *item_shape), dtype)
-    transform_item = transformer.item_transform(count, rng)
+    transform_item = transformer.item_transform(count, rng, crops)
     done: dict[int, tuple[ReadItem, ItemCrop]] = {}
 
     def work(i: int) -> None:  # a picture is transformed while it is in the CPU's cache
         array, label, where = read(i) if only is None else only
+        if crops is not None and array.dtype != dtype:
+            raise _OtherType
         found = transformer.output_shape(array.shape, where=where)
         if found != item_shape:
             raise DataError(
@@ -336,6 +365,26 @@ def transformed_batch(
     """Return (data (B, C, h, w), labels (B,)) of a batch. Arguments and errors are those of `transformed_items`."""
     data, items, _ = transformed_items(transformer, read, shape, rng, dtype=dtype, fix=fix)
     return data, np.array([label for _, label, _ in items], dtype)
+
+
+def cropped_batch(
+    transformer: DataTransformer,
+    read: Callable[[int], Item],
+    shape: tuple[int, int, int, int],
+    rng: np.random.Generator,
+    *,
+    dtype: np.dtype,
+    fix: str,
+) -> CroppedBatch | None:
+    """Return a batch that is to be finished, None where an item is not of bytes. The rest is `transformed_batch`'s."""
+    crops = np.empty((shape[0], 3), np.int32)
+    try:
+        data, items, _ = transformed_items(
+            transformer, read, shape, rng, dtype=np.dtype(np.uint8), fix=fix, crops=crops
+        )
+    except _OtherType:
+        return None
+    return CroppedBatch(data, np.array([label for _, label, _ in items], dtype), crops)
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -1,5 +1,6 @@
 """Data: batches of the Datum records in a database, which a thread reads and transforms ahead.
 
+On a GPU the host crops pictures, and the device does the rest: bytes are a quarter of what would cross the link.
 Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 """
 
@@ -13,10 +14,24 @@ import numpy as np
 
 from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
-from ...data.transform.transformer import DataTransformer
+from ...data.transform.transformer import CroppedBatch, DataTransformer
 from ...data.transform.workers import SpareArrays
+from ...ops.cpu.shape.pixels import finish_pixels
 from ...proto.caffe_pb2 import LayerParameter
-from ..base import BuildContext, Declaration, Layer, Pass, Runs, Shape, Shapes, between, exactly
+from ..base import (
+    BuildContext,
+    Declaration,
+    Layer,
+    Lives,
+    Ops,
+    Pass,
+    Runs,
+    Shape,
+    Shapes,
+    ShapesChanged,
+    between,
+    exactly,
+)
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -44,6 +59,9 @@ class DataLayer(Layer):
     _batches: Any = None  # prepares batch k; None: not opened
     _prefetcher: Prefetcher
     _spare: SpareArrays | None
+    _pictures: DataTransformer | None = None  # of pictures that may be cropped bytes, which `finish` transforms
+    _subtracted: np.ndarray | None = None  # what `finish` subtracts; None: forward does all
+    _only_bytes = True  # that is known of all pictures so far
     _next: Any = None  # a batch that was read for its shape but not used yet
     _reader: ClassVar[Sequence[str]] = (
         "_seed",
@@ -108,9 +126,15 @@ class DataLayer(Layer):
             rank=self.context.solver_rank,
             ranks=self.context.solver_count,
             seed=self._seed,
+            as_bytes=self._wants_bytes(p.batch_size),
         )
         self._shape = batches.shape
+        self._pictures = transformer
         self._prefetch(batches, transformer.spare)
+
+    def _wants_bytes(self, batch_size: int) -> bool:
+        """Return whether a GPU is to finish pictures, all of one size."""
+        return self.context.on_gpu and self.dtype == np.float32 and batch_size > 1 and self._only_bytes
 
     def _prefetch(self, batches: Any, spare: SpareArrays | None = None) -> None:
         """Prepare these batches ahead from now on. `_open` calls it last. spare: where they take their memory from."""
@@ -130,11 +154,45 @@ class DataLayer(Layer):
             self._shape = self._next[0].shape
         return [self._shape, (self._shape[0],)][: len(self.param.top)]
 
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
+        self._subtracted = None
+        if self._pictures is not None and self._batches.as_bytes:
+            shape = top_shapes[0]
+            self._subtracted = np.array(self._pictures.mean_planes(shape[1]))
+            self.scratch("pixels", shape, dtype=np.uint8, lives=Lives.MADE, backward=False)
+            self.scratch("crops", (shape[0], 3), dtype=np.int32, lives=Lives.MADE, backward=False)
+            self.scratch("mean", self._subtracted.shape, lives=Lives.MADE, backward=False)
+
+    def finished_tops(self) -> frozenset[int]:
+        return frozenset() if self._subtracted is None else frozenset({0})
+
     def forward(self, io: Pass) -> None:
         batch = self._take()
-        for top, values in zip(io.top, batch, strict=False):
+        cropped = isinstance(batch, CroppedBatch)
+        if self._subtracted is not None and not cropped:
+            self._next, self._only_bytes, self._batches.as_bytes = batch, False, False
+            raise ShapesChanged  # the net asks `declare` again
+        tops = list(zip(io.top, batch, strict=False))
+        if cropped and self._subtracted is None:  # made before a batch that was not
+            assert self._pictures is not None, "which made it"
+            finish_pixels(batch.data, batch.crops, *self._numbers(batch.data.shape[1]), io.top[0])
+            tops = tops[1:]
+        elif self._subtracted is not None:
+            made = {"pixels": batch.data, "crops": batch.crops, "mean": self._subtracted}
+            tops = [*tops[1:], *((io.scratch[name], values) for name, values in made.items())]
+        for top, values in tops:
             np.copyto(top, values)
         self._give_back(batch)
+
+    def _numbers(self, channels: int) -> tuple[np.ndarray, float]:
+        """Return the mean and the scale of `finish_pixels`."""
+        assert self._pictures is not None, "which made the batch"
+        return self._pictures.mean_planes(channels), self._pictures.scale
+
+    def finish(self, io: Pass) -> None:
+        assert self._pictures is not None, "which made the batch"
+        own = io.scratch
+        io.ops.finish_pixels(own["pixels"], own["crops"], own["mean"], self._pictures.scale, io.top[0])
 
     def _take(self) -> Any:
         """Return the next batch."""

@@ -60,6 +60,8 @@ class ImageDataLayer(DataLayer):
             dtype=self.dtype,
             rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
+            as_bytes=self._wants_bytes(p.batch_size),
         )
         self._shape = batches.shape
+        self._pictures = transformer
         self._prefetch(batches, transformer.spare)

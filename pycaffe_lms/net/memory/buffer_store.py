@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ...backend.device import align
 from ...errors import OutOfDeviceMemory
-from ...layers.base import Runs
+from ...layers.base import Lives, Runs
 from ...lms.managed import Managed
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ...lms.runtime.runtime import Runtime
@@ -94,9 +94,13 @@ class BufferStore:
     def _pin_host_sources(self) -> None:
         for node in self._graph.nodes:
             on_host = node.layer.declares.runs_on is Runs.HOST
+            scratches, finished = node.layer.scratches.values(), node.layer.finished_tops()
+            sources = [node.scratch[s.name] for s in scratches if s.lives is Lives.MADE]
             for j, t in enumerate(node.tops):
-                if on_host or not node.layer.rewrites(j):
-                    self.memories[self._graph.values[t].data].pinned = True
+                if (on_host and j not in finished) or not node.layer.rewrites(j):
+                    sources.append(self._graph.values[t].data)
+            for b in sources:
+                self.memories[b].pinned = True
 
     # -- what there is ----------------------------------------------------------------------------------------------
     @property

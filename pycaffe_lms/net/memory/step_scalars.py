@@ -20,7 +20,8 @@ class StepScalars:
     """Advance the step scalars of the layers whose forward is among `steps`."""
 
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable[AnyStep]):
-        forwards = (s for s in steps if isinstance(s, LayerStep) and s.forward and not (s.look or s.prepares))
+        layers = (s for s in steps if isinstance(s, LayerStep) and s.forward)
+        forwards = (s for s in layers if not (s.look or s.prepares or s.finishes))
         nodes = (node_of(graph, s) for s in forwards)
         self._memories = memories
         self._nodes = [n for n in nodes if any(s.lives is Lives.STEP_SCALAR for s in n.layer.scratches.values())]

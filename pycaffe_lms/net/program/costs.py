@@ -23,7 +23,7 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
     """Return a step's floating-point operations: in forward those of `Layer.flops`, in backward as many for the
     gradients of all bottoms together, and as many again for those of the weights."""
     node = node_of(graph, step)
-    if step.look or step.prepares or step.zero:
+    if step.look or step.prepares or step.finishes or step.zero:
         return 0
     bottoms, tops = ([graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops))
     forward = node.layer.flops(bottoms, tops)

@@ -20,6 +20,7 @@ from .buffer_views import with_views
 from .steps import (
     LayerStep,
     backward_steps,
+    finish_step,
     forward_step,
     joinable,
     look_step,
@@ -106,9 +107,16 @@ class ProgramBuilder:
 
     def forward(self, start: int, end: int, *, fused: bool = False) -> list[LayerStep]:
         """Return the forward of layers start..end, both included. fused: as a solver runs it, with groups and views."""
-        nodes = self._units(start, end, fused)
-        steps = (make(self.graph, node) for node in nodes for make in (look_step, prepare_step, forward_step))
-        found = [s for s in steps if s is not None]
+        found: list[LayerStep] = []
+        finish: list[LayerStep] = []  # after the forwards of all data layers, which can then run ahead of the device
+        for node in self._units(start, end, fused):
+            steps = [s for make in (look_step, prepare_step, forward_step) if (s := make(self.graph, node)) is not None]
+            if node.bottoms or not all(s.step.host for s in steps):
+                found += finish
+                finish = []
+            found += steps
+            finish += [s] if (s := finish_step(self.graph, node)) is not None else []
+        found += finish
         return with_views(self.graph, found) if fused else found
 
     def backward(

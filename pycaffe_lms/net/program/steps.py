@@ -1,7 +1,7 @@
 """Turn what layers declare into steps with accesses. Pure.
 
-`look_step`, `prepare_step`, `forward_step`, `backward_steps` and `remat_step` each make the steps of one layer or
-group; `programs.py` puts them in order.
+`look_step`, `prepare_step`, `forward_step`, `finish_step`, `backward_steps` and `remat_step` each make the steps of one
+layer or group; `programs.py` puts them in order.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class LayerStep:
         zero: all top diffs are zero, so the step only clears the gradients.
         look: a step before the forward that shows the layer the values that its shapes depend on.
         prepares: a step before a forward on the host that prepares it on the device.
+        finishes: a step after a forward on the host that finishes it on the device.
         group: index of the group that runs in place of its layers.
         again: a forward that is rematerialized.
         joins: per bottom, the value to whose gradient the bottom's is added; None: it is written by itself.
@@ -48,6 +49,7 @@ class LayerStep:
     zero: bool = False
     look: bool = False
     prepares: bool = False
+    finishes: bool = False
     group: int | None = None
     again: bool = False
     joins: tuple[int | None, ...] = ()
@@ -97,12 +99,12 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     layer = node.layer
     if layer.declares.runs_on is Runs.NOWHERE:
         return None
-    needs, shared = layer.forward_needs(), layer.shares_data()
+    needs, apart = layer.forward_needs(), {*layer.shares_data(), *layer.finished_tops()}
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
     parts += [Access(graph.params[node.params[i]].data, UPDATE) for i in sorted(layer.forward_updates())]
     for j, t in enumerate(node.tops):
-        if j not in shared and layer.rewrites(j):
+        if j not in apart and layer.rewrites(j):
             parts.append(Access(graph.values[t].data, _writes(graph, node, t, first=0)))
     host = layer.declares.runs_on is Runs.HOST
     for scratch in layer.scratches.values():
@@ -114,10 +116,23 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     return LayerStep(step, node.index, True, group=node.group)
 
 
+def finish_step(graph: Graph, node: Node, *, again: bool = False) -> LayerStep | None:
+    """Return the step that finishes a layer's forward on the device, None without one. again: rematerialized."""
+    layer, finished = node.layer, node.layer.finished_tops()
+    if not finished:
+        return None
+    parts = [Access(node.scratch[s.name], READ) for s in layer.scratches.values() if s.lives is Lives.MADE]
+    parts += [Access(graph.values[node.tops[j]].data, OVERWRITE) for j in sorted(finished)]
+    step = Step(f"{'again' if again else 'finish'}:{node.name}", merge_accesses(parts))
+    return LayerStep(step, node.index, True, finishes=True, again=again)
+
+
 def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     """Return the step that rematerializes what a forward made, None where the layer cannot."""
     node = node_of(graph, forward)
     layer = node.layer
+    if forward.finishes:
+        return finish_step(graph, node, again=True)
     needs = None if forward.look or not forward.forward else layer.remat_needs()
     if needs is None or any(graph.values[t].whole is not None for t in node.tops):
         return None  # the top is some images of a whole: the other images would have to be rematerialized, too

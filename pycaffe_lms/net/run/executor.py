@@ -14,7 +14,7 @@ from ...activity import activity
 from ...arrays import AnyArray, DType
 from ...backend.device import Device
 from ...errors import CaffeError
-from ...layers.base import Gradients, Layer, Pass, Shape, ShapesChanged, count
+from ...layers.base import Gradients, Layer, Needs, Pass, Shape, ShapesChanged, count
 from ...lms.program import Mode, Step
 from ...memory.states import Ask
 from ...memory.synced import SyncedMemory
@@ -113,6 +113,8 @@ class Executor:
         work: Callable[[Pass], None]
         if step.prepares:
             work = layer.prepare
+        elif step.finishes:
+            work = layer.finish
         elif step.forward:
             work = layer.rematerialize if step.again else layer.forward
         else:
@@ -165,10 +167,10 @@ class Executor:
         settled = in_place(graph, node, True) if step.without_views is not None else frozenset()  # views: need no copy
         skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.remat_needs() if step.again else layer.forward_needs()
-        if step.prepares:
-            needs = layer.prepare_needs()
+        if step.prepares or step.finishes:
+            needs = layer.prepare_needs() if step.prepares else Needs()
         assert needs is not None, "only layers that can run again are rematerialized, or have a step that prepares"
-        updates = frozenset() if step.again or step.prepares else layer.forward_updates()
+        updates = frozenset() if step.again or step.prepares or step.finishes else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
             bottom=[
