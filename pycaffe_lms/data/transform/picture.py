@@ -187,10 +187,8 @@ def usual_jpeg_shape(data: bytes, *, gray: bool) -> tuple[int, int, int] | None:
     The file's header tells it. None for what is no JPEG of a usual kind, and where a header is not enough: an APP1
     segment may hold EXIF data, by which a decoder turns the picture. `decodes` says whether the rest can be read.
     """
-    if _APP1.search(data):
-        return None
-    at = _usual_jpeg_frame(data)
-    if at is None or data[at + 4] != 8 or data[at + 9] not in (1, 3):
+    at, scan = _usual_jpeg_frame(data)
+    if at is None or _APP1.search(data, 0, scan) or data[at + 4] != 8 or data[at + 9] not in (1, 3):
         return None
     if data[at + 9] == 3 and (len(data) < at + 19 or data[at + 14] != 0x11 or data[at + 17] != 0x11):
         return None  # `decodes` does not look at how colours of other sizes are enlarged
@@ -248,16 +246,17 @@ _SEGMENTS = (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))  # tables, restart inte
 _SCAN = 0xDA
 
 
-def _usual_jpeg_frame(data: bytes) -> int | None:
-    """Return where the frame header of a JPEG begins; None unless there is one, with usual segments before a scan."""
+def _usual_jpeg_frame(data: bytes) -> tuple[int | None, int]:
+    """Return where the frame header of a JPEG begins (None unless there is one, with usual segments before a scan), and
+    where its first scan does."""
     at, frame = 2 if data.startswith(b"\xff\xd8") else len(data), None
     while at + 10 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if marker == _SCAN:
-            return frame
+            return frame, at
         if marker in _FRAMES and frame is None:
             frame = at
         elif marker not in _SEGMENTS:
-            return None
+            break
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
-    return None
+    return None, at
