@@ -4,16 +4,16 @@ python tools/bench/pictures.py --pictures 20000 --threads 4,8,16 --json out.json
 
 The pictures are smooth noise, 256 x 256, saved as JPEG of quality 95. "stored": the files as they are, which have the
 size asked for. "encoded": made 224 x 224 and saved as JPEG again. "raw": 256 x 256 values. "resized": 224 x 224 values.
-"disk": the bytes of "raw" in one plain file, which no conversion can outrun. "Data layer": batches of
-256, decoded, cropped to 224 and mirrored at random, mean subtracted, in training's order. "torch": the same by a
+"disk": the bytes of "raw" in one plain file, which no conversion can outrun. "Data layer": batches of 256, decoded,
+cropped to 224 and mirrored at random, mean subtracted, in training's order, on the CPU. "torch": the same by a
 DataLoader of as many processes, which decodes with OpenCV. Each row is the median of --repeat runs in processes of
 their own; the first run of each is not counted, it brings the files into memory. A second table has milliseconds of
 CPU a picture: of the process that writes, and of all together.
 
 python tools/bench/pictures.py --threads 8,16 --rows "stored,Data layer,train tf32,memory tf32,train bf16,memory bf16"
 
-"train": ResNet-50 on a GPU with that Data layer, from the database to the update, batch 256. "memory": the same net
-with pictures that are on the device.
+"train": ResNet-50 on a GPU with that Data layer, from the database to the update, batch 256; up to 8 processes decode.
+"memory": the same net with pictures that are on the device.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ _CHUNK = 16  # items that a process gets at a time
 _AHEAD = 2  # chunks that a process has got beyond those that were asked for
 _MESSAGE_BYTES = 4 << 20  # results are sent at this size even before the chunk's end
 _LARGE_BYTES = 4 << 10  # `bytes` of at least this size go through shared memory
+_PIPE_BYTES = 1 << 20  # the most that Linux gives everybody
 _SHARED_BYTES = 16 << 20  # of memory for the results of one chunk; what is not written takes none
 
 
@@ -106,7 +107,16 @@ class _Child:
         except BaseException:
             self._close_shared()
             raise
+        self._widen()
         self.ask(work)
+
+    def _widen(self) -> None:
+        """Let the pipe to the process hold whole chunks, where the system can: `ask` then need not wait for it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ImportError, AttributeError, OSError):  # OSError: the user has many such pipes
+            import fcntl
+
+            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def ask(self, what: object) -> None:
         stream = self._process.stdin

@@ -143,6 +143,15 @@ class DataTransformer:
                 self._checked[datum_shape] = known
         return known
 
+    def check_fits(self, datum_shape: Shape, item_shape: Shape, where: Where, fix: str) -> None:
+        """Raise DataError unless an item of shape (C, H, W) comes out as the items of its batch; else as
+        `output_shape`."""
+        found = self.output_shape(datum_shape, where=where)
+        if found != item_shape:
+            raise DataError(
+                f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
+            )
+
     def _resized(self, shape: Shape) -> Shape:
         """Return the shape that an item of this shape has before it is cropped; with a random size the least."""
         if self._random_size is not None:
@@ -342,11 +351,7 @@ def transformed_items(
         array, label, where = read(i) if only is None else only
         if crops is not None and array.dtype != dtype:
             raise _OtherType
-        found = transformer.output_shape(array.shape, where=where)
-        if found != item_shape:
-            raise DataError(
-                f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
-            )
+        transformer.check_fits(array.shape, item_shape, where, fix)
         done[i] = (array.shape, label, where), transform_item(i, array, data[i], where)
 
     each(work, count)

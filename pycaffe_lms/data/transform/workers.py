@@ -38,6 +38,9 @@ class SpareArrays:
     def __init__(self) -> None:
         self._kept: deque[np.ndarray] = deque(maxlen=_SPARE)
 
+    def __reduce__(self) -> tuple[type[SpareArrays], tuple[()]]:
+        return SpareArrays, ()  # another process has its own
+
     def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an array of any values. Arrays of another shape or type are forgotten."""
         with suppress(IndexError):  # there are none: a thread gives, another one takes

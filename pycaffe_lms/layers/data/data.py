@@ -1,6 +1,7 @@
 """Data: batches of the Datum records in a database, which a thread reads and transforms ahead.
 
-On a GPU the host crops pictures, and the device does the rest: bytes are a quarter of what would cross the link.
+For a net on a GPU the host decodes and crops pictures; the GPU mirrors them, subtracts the mean and scales. Bytes are a
+quarter of what would cross the link, and the results are the same to the bit.
 Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 """
 
@@ -49,7 +50,9 @@ class DataLayer(Layer):
     Top 0: (batch_size, channels, height, width) after transform_param. Top 1 (optional): labels, (batch_size).
     In a TRAIN net rank k % solver_count gets record k. Random crops and mirrors depend only on the layer's seed and the
     batch's number, so a resumed run gets the same batches as an uninterrupted one. On another number of ranks, or with
-    another batch_size, it goes on with the next record. data_param.prefetch batches are prepared ahead.
+    another batch_size, it goes on with the next record. data_param.prefetch batches are prepared ahead, by as many
+    threads as OMP_NUM_THREADS or the CPU's cores allow; encoded pictures of 128 x 128 pixels or more for a net on a GPU
+    by up to 8 processes.
     Raises: DataError for a missing or damaged database (with the key); LayerParamError without source or batch_size.
     """
 
@@ -127,6 +130,7 @@ class DataLayer(Layer):
             ranks=self.context.solver_count,
             seed=self._seed,
             as_bytes=self._wants_bytes(p.batch_size),
+            by_processes=not self._readers,  # those of the first virtual rank are enough
         )
         self._shape = batches.shape
         self._pictures = transformer
