@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import signal
+
 import cv2
 import numpy as np
 import pytest
 
 from pycaffe_lms.data.database.datum import encode_datum
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb
-from pycaffe_lms.data.feed import batches, cropping
+from pycaffe_lms.data.feed import batches, cropping, image_list
 from pycaffe_lms.data.feed.batches import DatumBatches
+from pycaffe_lms.data.feed.image_list import ImageBatches, ImageList
 from pycaffe_lms.data.transform.transformer import CroppedBatch, DataTransformer
 from pycaffe_lms.errors import DataError
 from pycaffe_lms.proto.caffe_pb2 import TRAIN, Datum, TransformationParameter
@@ -26,7 +30,8 @@ def encoded(k, side=SIDE):
 
 @pytest.fixture(autouse=True)
 def four_threads(monkeypatch):
-    monkeypatch.setattr(batches, "thread_count", lambda: 4)
+    for module in (batches, image_list):
+        monkeypatch.setattr(module, "thread_count", lambda: 4)
 
 
 @pytest.fixture
@@ -43,6 +48,19 @@ def reading(path, *, ranks=1, **fields):
     fields = {"crop_size": 120, "mirror": True, "mean_value": [3], **fields}
     transformer = DataTransformer(TransformationParameter(**fields), TRAIN, source=str(path))
     return DatumBatches(path, "LMDB", 4, transformer, rank=ranks - 1, ranks=ranks, seed=7, as_bytes=True)
+
+
+def listed(folder, **fields):
+    """The same of picture files: 14, two of them in gray and one small, in a random order."""
+    for k in range(14):
+        data = Datum.FromString(encoded(k, 30 if k == 5 else SIDE)).data
+        if k in (3, 4):
+            data = cv2.imencode(".png", cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE))[1].tobytes()
+        (folder / f"{k}.jpg").write_bytes(data)
+    (folder / "list.txt").write_text("".join(f"{k}.jpg {k}\n" for k in range(14)))
+    transformer = DataTransformer(TransformationParameter(crop_size=128, mirror=True), TRAIN, source="list.txt")
+    images = ImageList(folder / "list.txt", f"{folder}/")
+    return ImageBatches(images, 4, transformer, size=(132, 140), shuffle=True, seed=7, as_bytes=True, **fields)
 
 
 def by_threads(subject):
@@ -88,6 +106,45 @@ def test_ranks_and_another_first_record(folder):
         other.close()
 
 
+def test_picture_files(tmp_path):
+    subject, other = listed(tmp_path), listed(tmp_path, by_processes=False)
+    assert subject._cropping is not None and other._cropping is None
+    try:
+        seen = [subject.produce(batch) for batch in range(7)]
+        for batch in range(7):
+            same(seen[batch], other.produce(batch))
+        assert sorted(np.concatenate([found.labels for found in seen])) == sorted([*range(14)] * 2)
+        subject.close()  # else the processes have read what comes next
+        (tmp_path / "9.jpg").write_bytes(b"no picture")
+        with pytest.raises(DataError, match="list.txt:10.*9.jpg.*not a picture") as caught:
+            for batch in range(7, 14):
+                subject.produce(batch)
+        assert caught.value.fix == "replace the picture, or remove its line from the list"
+        subject.first = 3
+        (tmp_path / "9.jpg").write_bytes((tmp_path / "8.jpg").read_bytes())
+        other.first = 3
+        same(subject.produce(1), other.produce(1))
+    finally:
+        subject.close()
+        other.close()
+
+
+def test_another_virtual_rank_takes_threads(folder):
+    net = (
+        f'layer {{ name: "data" type: "Data" top: "x" top: "label" data_param {{ source: "{folder()}" batch_size: 4 '
+        "backend: LMDB } }\n"
+    )
+    solver = make(net + inner(outputs=14) + loss(), "sim")
+    try:
+        layer = solver.net.graph.nodes[0].layer
+        assert layer._batches._cropping is not None
+        layer.update_context(solver_count=2)
+        layer.turn_to(1, 3)
+        assert layer._batches.as_bytes and layer._batches._cropping is None
+    finally:
+        solver.close()
+
+
 @pytest.mark.parametrize(
     "record, words",
     [
@@ -109,12 +166,49 @@ def test_errors_come_with_their_batch_and_name_the_record(folder, record, words)
         subject.close()
 
 
-def test_a_process_that_is_killed(folder, monkeypatch):
+def processes(subject):
+    return [child._process for child in subject._cropping._coming.gi_frame.f_locals["children"]]
+
+
+def test_signals_to_the_group_leave_them(folder):
+    """A cluster sends SIGTERM to every process of a job; the training still makes its snapshot, and an iteration."""
     subject = reading(folder())
     try:
         subject.produce(0)
-        for child in subject._cropping._coming.gi_frame.f_locals["children"]:
-            child._process.kill()
+        for process in processes(subject):
+            for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                process.send_signal(each)
+        for batch in range(1, 60):
+            assert len(subject.produce(batch).labels) == 4
+        assert all(process.poll() is None for process in processes(subject))
+        ended = processes(subject)
+        subject.close()
+        assert all(process.wait(10) for process in ended)
+    finally:
+        subject.close()
+
+
+def test_a_process_that_cannot_start(folder, monkeypatch):
+    subject = reading(folder())
+
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    try:
+        with pytest.raises(DataError, match="cannot start: Resource temporarily unavailable") as caught:
+            subject.produce(0)
+        assert "OMP_NUM_THREADS=1" in caught.value.fix
+    finally:
+        subject.close()
+
+
+def test_a_process_that_is_killed(folder):
+    subject = reading(folder())
+    try:
+        subject.produce(0)
+        for process in processes(subject):
+            process.kill()
         with pytest.raises(DataError, match="a process that reads pictures ended with code -9"):
             for batch in range(1, 60):
                 subject.produce(batch)

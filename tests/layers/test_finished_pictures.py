@@ -107,6 +107,23 @@ def test_records_that_are_not_all_bytes(source, pictures, place):
     assert not finished and ("gpu" in place or theirs == weights)
 
 
+@pytest.mark.parametrize("device", ["sim", pytest.param("gpu", marks=GPU)])
+def test_they_are_made_again_from_their_bytes(source, device):
+    """Where Large Model Support drops them, no float value crosses the link."""
+    text = net(source, "mirror: true crop_size: 6 scale: 0.01")
+    _, expected, _ = trained(text, PLACES[device])
+    again = text.replace('type: "Data"', 'type: "Data" lms_param { policy: RECOMPUTE }')
+    solver = make(again, PLACES[f"{device}, all moved"], base_lr=1e-4)
+    try:
+        solver.step(6)
+        assert bits(solver) == expected
+        for plan in solver.net.memory.plans().values():
+            assert [plan.program.steps[s].name for s, again in plan.order if again] == ["finish:data"]
+            assert not any(plan.buffers[op.place.buffer].name == "x.data" for op in plan.ops if op.place)
+    finally:
+        solver.close()
+
+
 @pytest.mark.parametrize("batch, dtype", [(1, "float32"), (4, "float64")])
 def test_what_the_host_finishes(source, batch, dtype):
     """Pictures whose size may change, and values that are not float32."""

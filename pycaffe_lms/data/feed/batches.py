@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
-from .cropping import Cropper, CroppingProcesses, processes_for
+from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ _FIX = (
 )
 
 
-class DatumBatches:
+class DatumBatches(CroppingBatches):
     """Make batch b of a database, for any b: (data, labels).
 
     Records are numbered in key order, and from the first again after the last. Batch b of B items has the records
@@ -36,7 +37,6 @@ class DatumBatches:
 
     Attributes:
         stride: records of a batch of all ranks together.
-        as_bytes: whether batches are `CroppedBatch`, where they can be.
 
     Args:
         source, backend: as `open_database`.
@@ -71,25 +71,13 @@ class DatumBatches:
         self._seed = seed
         self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
         self._stream = rank
-        self._first, self.stride = 0, batch_size * self._ranks
-        self._cropping: CroppingProcesses | None = None
+        self.stride = batch_size * self._ranks
         self._database = open_database(source, backend)
         try:
             self._item_shape = self._first_shape()
         except BaseException:
             self._database.close()
             raise
-
-    @property
-    def first(self) -> int:
-        """Return the record with which batch 0 would begin."""
-        return self._first
-
-    @first.setter
-    def first(self, first: int) -> None:
-        if first != self._first and self._cropping is not None:
-            self._cropping.close()  # which read other records ahead
-        self._first = first
 
     @property
     def records(self) -> int | None:
@@ -106,16 +94,11 @@ class DatumBatches:
 
         Raises: DataError or LayerParamError, naming the database and the record's key.
         """
-        made = self._cropping.produce(batch, self._dtype) if self.as_bytes and self._cropping is not None else None
+        made = self.cropped_by_processes(batch, self._dtype)
         if made is not None:
             return made
         records = list(self._records(batch))
-
-        def read(item: int) -> Item:
-            datum, array, where = self._decode(*records[item])
-            return array, datum.label, where
-
-        given = self._transformer, read, self.shape
+        given = self._transformer, lambda item: self._reads(*records[item]), self.shape
         if self.as_bytes:
             made = cropped_batch(*given, batch_rng(self._seed, batch, self._stream), dtype=self._dtype, fix=_FIX)
         return made or transformed_batch(
@@ -124,8 +107,7 @@ class DatumBatches:
 
     def close(self) -> None:
         """Close the database, and end the processes."""
-        if self._cropping is not None:
-            self._cropping.close()
+        self.close_processes()
         self._database.close()
 
     def _records(self, batch: int) -> Iterator[tuple[bytes, bytes]]:
@@ -138,11 +120,14 @@ class DatumBatches:
         self._database.seek(self._first + index * self._ranks + self._rank)
         return self._database.next()
 
+    @property
+    def _reads(self) -> Callable[[bytes, bytes], Item]:
+        """Return the function of key and value of a record that reads it, in any process."""
+        return partial(_read, self.source, self._transformer.force_color, self._transformer.force_gray)
+
     def _decode(self, key: bytes, record: bytes) -> tuple[Datum, np.ndarray, Where]:
-        datum = parse_datum(record, source=self.source, key=key)
-        colour, gray = self._transformer.force_color, self._transformer.force_gray
-        array = datum_array(datum, source=self.source, key=key, force_color=colour, force_gray=gray)
-        return datum, array, record_place(self.source, key)
+        """Decode the first record."""
+        return _decode(self.source, self._transformer.force_color, self._transformer.force_gray, key, record)
 
     def _first_shape(self) -> tuple[int, int, int]:
         self._database.seek(0)
@@ -156,6 +141,19 @@ class DatumBatches:
         processes = processes_for(array, datum.encoded, thread_count()) if may else 0
         if processes:
             whole = (self._batch_size, *shape)
-            cropper = Cropper(self.source, self._transformer, whole, self._seed, self._stream, _FIX)
+            cropper = Cropper(self._reads, self._transformer, whole, self._seed, self._stream, _FIX)
             self._cropping = CroppingProcesses(cropper, self._records, processes)
         return shape
+
+
+def _decode(source: str, colour: bool, gray: bool, key: bytes, record: bytes) -> tuple[Datum, np.ndarray, Where]:
+    """Return a record, its values, and its place for errors. colour, gray: force_color and force_gray."""
+    datum = parse_datum(record, source=source, key=key)
+    array = datum_array(datum, source=source, key=key, force_color=colour, force_gray=gray)
+    return datum, array, record_place(source, key)
+
+
+def _read(source: str, colour: bool, gray: bool, key: bytes, record: bytes) -> Item:
+    """Return (array, label, place) of a record."""
+    datum, array, where = _decode(source, colour, gray, key, record)
+    return array, datum.label, where

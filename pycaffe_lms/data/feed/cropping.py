@@ -1,22 +1,22 @@
-"""Decode and crop the pictures of a database in processes of their own, for nets that finish them on a GPU.
+"""Read and crop pictures in processes of their own, for nets that finish them on a GPU.
 
-Covers: what a process does with a record, and the batches that are put together of what comes back.
-See also: batches.py, which reads the records; ../transform/processes.py, which starts, feeds and ends the processes.
+Covers: what a process does with a picture, and the batches that are put together of what comes back.
+See also: batches.py and image_list.py, which say what to read; ../transform/processes.py, which starts, feeds and ends
+the processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..database.datum import datum_array, parse_datum, record_place
 from ..transform.processes import in_order_by_processes
-from ..transform.transformer import CroppedBatch, DataTransformer, batch_rng
+from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng
 
 _LEAST_PIXELS = 128 * 128  # of a picture: a smaller one is decoded in the time that a process's answer takes
 _LEAST_THREADS = 4
@@ -30,12 +30,11 @@ def processes_for(picture: np.ndarray, encoded: bool, threads: int) -> int:
 
 
 class Given(NamedTuple):
-    """Hold a record, and its place in a batch."""
+    """Hold what `Cropper.read` gets, and its place in a batch."""
 
     batch: int
     item: int
-    key: bytes
-    record: bytes
+    what: tuple[Any, ...]
 
 
 class Cropped(NamedTuple):
@@ -48,9 +47,12 @@ class Cropped(NamedTuple):
 
 @dataclass(frozen=True)
 class Cropper:
-    """Crop a record as `cropped_batch` does in a batch of the same shape, (B, C, h, w); None: it is not of bytes."""
+    """Crop a picture as `cropped_batch` does in a batch of the same shape, (B, C, h, w); None: it is not of bytes.
 
-    source: str
+    read: a function of a module that reads one, or a `functools.partial` of it. The rest is that of `cropped_batch`.
+    """
+
+    read: Callable[..., Item]
     transformer: DataTransformer
     shape: tuple[int, int, int, int]
     seed: int
@@ -58,17 +60,14 @@ class Cropper:
     fix: str
 
     def __call__(self, given: Given) -> Cropped | None:
-        own, where = self.transformer, record_place(self.source, given.key)
-        datum = parse_datum(given.record, source=self.source, key=given.key)
-        colour, gray = own.force_color, own.force_gray
-        array = datum_array(datum, source=self.source, key=given.key, force_color=colour, force_gray=gray)
+        array, label, where = self.read(*given.what)
         if array.dtype != np.uint8:
             return None
-        own.check_fits(array.shape, self.shape[1:], where, self.fix)
+        self.transformer.check_fits(array.shape, self.shape[1:], where, self.fix)
         pixels = np.empty(self.shape[1:], np.uint8)
         transform, crops = _of_batch(self, given.batch)
         transform(given.item, array, pixels, where)
-        return Cropped(pixels.tobytes(), datum.label, crops[given.item].tobytes())
+        return Cropped(pixels.tobytes(), label, crops[given.item].tobytes())
 
 
 @lru_cache(maxsize=2)
@@ -83,12 +82,12 @@ class CroppingProcesses:
     """Make batches of cropped pictures with several processes, which work ahead on the batches that come next.
 
     Args:
-        records: gives key and value of record 0 .. B - 1 of a batch.
+        items: gives what `Cropper.read` gets for the items of a batch, in order.
         n: processes. They start at the first batch, and anew where another batch is asked for than the next one.
     """
 
-    def __init__(self, cropper: Cropper, records: Callable[[int], Iterator[tuple[bytes, bytes]]], n: int):
-        self._cropper, self._records, self._n = cropper, records, n
+    def __init__(self, cropper: Cropper, items: Callable[[int], Iterable[tuple[Any, ...]]], n: int):
+        self._cropper, self._items, self._n = cropper, items, n
         self._coming: Generator[Cropped | None, None, None] | None = None
         self._batch, self._step = 0, 1  # of the batch before: its number, and from it to the next one
 
@@ -123,5 +122,37 @@ class CroppingProcesses:
 
     def _given(self, batch: int, step: int) -> Iterator[Given]:
         for b in count(batch, step):
-            for item, (key, record) in enumerate(self._records(b)):
-                yield Given(b, item, key, record)
+            for item, what in enumerate(self._items(b)):
+                yield Given(b, item, what)
+
+
+class CroppingBatches:
+    """Be the base of what makes batches of pictures, a `CroppedBatch` of those that a GPU is to finish.
+
+    Attributes:
+        as_bytes: whether batches are a `CroppedBatch`, where they can be.
+        first: the picture with which batch 0 would begin.
+    """
+
+    as_bytes = False
+    _first = 0
+    _cropping: CroppingProcesses | None = None  # None: threads make all batches
+
+    @property
+    def first(self) -> int:
+        return self._first
+
+    @first.setter
+    def first(self, first: int) -> None:
+        if first != self._first:
+            self.close_processes()  # which read other pictures ahead
+        self._first = first
+
+    def cropped_by_processes(self, batch: int, dtype: np.dtype) -> CroppedBatch | None:
+        """Return a batch that processes made, None where they do not."""
+        return self._cropping.produce(batch, dtype) if self.as_bytes and self._cropping is not None else None
+
+    def close_processes(self) -> None:
+        """End the processes."""
+        if self._cropping is not None:
+            self._cropping.close()

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...errors import DataError, LayerParamError, Where
 from ...formats.rawfile import open_text
+from ...ops.cpu.threads import thread_count
 from ..transform.picture import decode_picture, read_picture, resize_picture
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
+from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
 _SKIP_STREAM = 1 << 33
 
+_FIX = "set new_height and new_width, or transform_param.crop_size, or batch_size: 1"
 _LABEL = re.compile(r"[ \t\v\f]*([+-]?[0-9]{1,20})[ \t\v\f]*")
 
 
@@ -104,15 +108,14 @@ class ListOrder:
         return int(self._order[1][place])
 
 
-class ImageBatches:
+class ImageBatches(CroppingBatches):
     """Make batch b of an ImageList, for any b: (data, labels).
 
     Pictures are numbered in the list's order, and from the first again after the last; with `shuffle`, every epoch has
     its own order.
 
     Attributes:
-        first: the picture with which batch 0 would begin. stride: pictures of a batch.
-        as_bytes: whether batches are `CroppedBatch`.
+        stride: pictures of a batch.
 
     Args:
         transformer: applied after decoding and resizing.
@@ -121,6 +124,7 @@ class ImageBatches:
         rand_skip: above 0, start at a random picture among the first `rand_skip`.
         seed: determines, with rank, epoch, batch and item, order, start, crops and mirroring.
         as_bytes: make batches of bytes.
+        by_processes: let processes read and crop these where that pays, not threads.
     Raises: DataError where the first picture cannot be read; LayerParamError for a rand_skip beyond the list.
     """
 
@@ -138,6 +142,7 @@ class ImageBatches:
         rank: int = 0,
         seed: int = 0,
         as_bytes: bool = False,
+        by_processes: bool = True,
     ):
         assert batch_size >= 1, batch_size  # the layer has checked it
         if rand_skip > len(images):
@@ -154,11 +159,16 @@ class ImageBatches:
         self._dtype = np.dtype(dtype)
         self.as_bytes = as_bytes
         self._stream = rank
-        self.first, self.stride = 0, batch_size
+        self.stride = batch_size
         self._seed = seed
         self.index = ListOrder(len(images), shuffle=shuffle, rand_skip=rand_skip, seed=seed, stream=rank).index
         array, _, where = self._read(self.index(0))
         self._item_shape = transformer.output_shape(array.shape, where=where)
+        processes = processes_for(array, True, thread_count()) if as_bytes and by_processes else 0
+        if processes:
+            read = partial(read_listed, self._is_color, self._size)
+            cropper = Cropper(read, transformer, self.shape, seed, self._stream, _FIX)
+            self._cropping = CroppingProcesses(cropper, self._items, processes)
 
     @property
     def records(self) -> int:
@@ -175,31 +185,48 @@ class ImageBatches:
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
-        indices = [self.index(self.first + batch * self._batch_size + item) for item in range(self._batch_size)]
-        made = (cropped_batch if self.as_bytes else transformed_batch)(
-            self._transformer,
-            lambda item: self._read(indices[item]),
-            self.shape,
-            batch_rng(self._seed, batch, self._stream),
-            dtype=self._dtype,
-            fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
-        )
-        assert made is not None, "a picture's file is read as bytes"
-        return made
+        made = self.cropped_by_processes(batch, self._dtype)
+        if made is not None:
+            return made
+        indices = self._indices(batch)
+        rng = batch_rng(self._seed, batch, self._stream)
+        given = self._transformer, lambda item: self._read(indices[item]), self.shape, rng
+        if self.as_bytes:
+            made = cropped_batch(*given, dtype=self._dtype, fix=_FIX)
+            assert made is not None, "a picture's file is read as bytes"
+            return made
+        return transformed_batch(*given, dtype=self._dtype, fix=_FIX)
 
     def close(self) -> None:
-        """Do nothing: no file is open between pictures."""
+        """End the processes; no file is open between pictures."""
+        self.close_processes()
+
+    def _indices(self, batch: int) -> list[int]:
+        """Return the indices in the list of a batch's pictures."""
+        start = self._first + batch * self._batch_size
+        return [self.index(start + item) for item in range(self._batch_size)]
+
+    def _items(self, batch: int) -> list[tuple[str, Any, Where]]:
+        """Return path, label and place of a batch's pictures."""
+        return [self._listed(index) for index in self._indices(batch)]
+
+    def _listed(self, index: int) -> tuple[str, Any, Where]:
+        return self._images.paths[index], self._images.labels[index], self._images.place(index)
 
     def _read(self, index: int) -> Item:
         """Read picture number `index` of the list: (array (C, H, W), label, place for errors)."""
-        where = self._images.place(index)
-        fix = "correct the line, or root_folder, which is put before the path unchanged"
-        data = read_picture(self._images.paths[index], where=where, fix=fix)
-        try:
-            array = decode_picture(data, where=where, force_color=self._is_color, force_gray=not self._is_color)
-        except DataError as error:
-            error.fix = "replace the picture, or remove its line from the list"
-            raise
-        if self._size is not None and array.shape[1:] != self._size:
-            array = resize_picture(array, self._size)
-        return array, self._images.labels[index], where
+        return read_listed(self._is_color, self._size, *self._listed(index))
+
+
+def read_listed(is_color: bool, size: tuple[int, int] | None, path: str, label: Any, where: Where) -> Item:
+    """Return (array (C, H, W), label, place) of a picture's file. size: (height, width) to resize it to."""
+    fix = "correct the line, or root_folder, which is put before the path unchanged"
+    data = read_picture(path, where=where, fix=fix)
+    try:
+        array = decode_picture(data, where=where, force_color=is_color, force_gray=not is_color)
+    except DataError as error:
+        error.fix = "replace the picture, or remove its line from the list"
+        raise
+    if size is not None and array.shape[1:] != size:
+        array = resize_picture(array, size)
+    return array, label, where

@@ -104,8 +104,13 @@ class _Child:
                 env=child_environment(),
                 pass_fds=() if self._shared < 0 else (self._shared,),
             )
-        except BaseException:
+        except BaseException as error:
             self._close_shared()
+            if isinstance(error, OSError):
+                raise DataError(
+                    f"a process that reads pictures cannot start: {error.strerror or error}",
+                    fix="free memory or let the user have more processes, or set OMP_NUM_THREADS=1 to use none",
+                ) from error
             raise
         self._widen()
         self.ask(work)
@@ -203,7 +208,13 @@ def main() -> None:
     import cv2
 
     shared = int(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    for each in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGHUP",
+    ):  # told to a group: the parent still needs what comes, and ends this process
+        if hasattr(signal, each):
+            signal.signal(getattr(signal, each), signal.SIG_IGN)
     cv2.setNumThreads(1)  # there are as many processes as CPUs
     keep_freed_memory()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

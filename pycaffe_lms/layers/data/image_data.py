@@ -61,6 +61,7 @@ class ImageDataLayer(DataLayer):
             rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
             as_bytes=self._wants_bytes(p.batch_size),
+            by_processes=not self._readers,
         )
         self._shape = batches.shape
         self._pictures = transformer

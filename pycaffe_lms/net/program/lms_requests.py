@@ -16,7 +16,7 @@ from ...lms.remat.requested import CannotRemat, RematRequests
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
 from .programs import AnyStep, Sequenced
-from .steps import LayerStep, forward_step, node_of, remat_step
+from .steps import LayerStep, finish_step, forward_step, node_of, remat_step
 
 RematSteps = Mapping[int, LayerStep]
 """Remat steps by the index of their forward in the program."""
@@ -63,7 +63,7 @@ def _rematerialized(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     layer = node.layer
     if config.recompute is False:
         raise layer.error("lms_param { policy: RECOMPUTE } contradicts -lms_recompute off", fix="leave one of them out")
-    forward = forward_step(graph, node)
+    forward = finish_step(graph, node) or forward_step(graph, node)
     remat = remat_step(graph, forward) if forward is not None else None
     if remat is None:
         raise layer.error(
