@@ -208,11 +208,8 @@ def main() -> None:
     import cv2
 
     shared = int(sys.argv[1])
-    for each in (
-        "SIGINT",
-        "SIGTERM",
-        "SIGHUP",
-    ):  # told to a group: the parent still needs what comes, and ends this process
+    # The parent ends this process. It may need more results when the whole group is told to stop.
+    for each in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, each):
             signal.signal(getattr(signal, each), signal.SIG_IGN)
     cv2.setNumThreads(1)  # there are as many processes as CPUs

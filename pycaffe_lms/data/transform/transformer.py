@@ -144,8 +144,8 @@ class DataTransformer:
         return known
 
     def check_fits(self, datum_shape: Shape, item_shape: Shape, where: Where, fix: str) -> None:
-        """Raise DataError unless an item of shape (C, H, W) comes out as the items of its batch; else as
-        `output_shape`."""
+        """Raise DataError unless an item of shape (C, H, W) comes out in the shape of its batch's items, and what
+        `output_shape` raises."""
         found = self.output_shape(datum_shape, where=where)
         if found != item_shape:
             raise DataError(
