@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 
 import cv2
@@ -79,12 +80,11 @@ def same(ours, theirs):
 @pytest.mark.parametrize(
     "fields", [{}, {"force_gray": True}, {"noise_param": {"hist_eq": True, "prob": 0.5, "clahe": True}}], ids=str
 )
-def test_batches_in_any_order(folder, fields):
+def test_batches_in_any_order(folder, monkeypatch, fields):
     path = folder()
     subject, other = reading(path, **fields), by_threads(reading(path, **fields))
-    asked = []
-    given = subject._cropping._given
-    subject._cropping._given = lambda batch, step: asked.append((batch, step)) or given(batch, step)
+    asked, given = [], cropping._given
+    monkeypatch.setattr(cropping, "_given", lambda items, *at: asked.append(at) or given(items, *at))
     try:
         for batch in (0, 1, 2, 5, 6, 8, 10, 12, 3):
             same(subject.produce(batch), other.produce(batch))
@@ -186,6 +186,19 @@ def test_signals_to_the_group_leave_them(folder):
         assert all(process.wait(10) for process in ended)
     finally:
         subject.close()
+
+
+@pytest.mark.parametrize("kind", ["database", "list"])
+def test_the_last_name_that_goes_ends_them(folder, tmp_path, kind):
+    subject = reading(folder()) if kind == "database" else listed(tmp_path)
+    subject.produce(0)
+    running = processes(subject)
+    gc.disable()
+    try:
+        del subject
+        assert [process.poll() for process in running] == [-9] * 4
+    finally:
+        gc.enable()
 
 
 def test_a_process_that_cannot_start(folder, monkeypatch):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -27,6 +28,9 @@ def processes_for(picture: np.ndarray, encoded: bool, threads: int) -> int:
     """Return how many processes shall decode pictures like this one, (C, H, W); 0: threads do it as well."""
     many = threads >= _LEAST_THREADS and encoded and picture.shape[1] * picture.shape[2] >= _LEAST_PIXELS
     return min(threads, _MOST) if many else 0
+
+
+_Items = Callable[[int], Iterable[tuple[Any, ...]]]
 
 
 class Given(NamedTuple):
@@ -82,12 +86,13 @@ class CroppingProcesses:
     """Make batches of cropped pictures with several processes, which work ahead on the batches that come next.
 
     Args:
-        items: gives what `Cropper.read` gets for the items of a batch, in order.
+        items: a method that gives what `Cropper.read` gets for the items of a batch, in order. Its object owns this
+            one: when the last name of that object is gone, the processes end.
         n: processes. They start at the first batch, and anew where another batch is asked for than the next one.
     """
 
-    def __init__(self, cropper: Cropper, items: Callable[[int], Iterable[tuple[Any, ...]]], n: int):
-        self._cropper, self._items, self._n = cropper, items, n
+    def __init__(self, cropper: Cropper, items: _Items, n: int):
+        self._cropper, self._items, self._n = cropper, WeakMethod(items), n
         self._coming: Generator[Cropped | None, None, None] | None = None
         self._batch, self._step = 0, 1  # of the batch before: its number, and from it to the next one
 
@@ -96,7 +101,7 @@ class CroppingProcesses:
         if self._coming is None or batch != self._batch + self._step:
             self._step = max(1, batch - self._batch) if self._coming is not None else 1
             self.close()
-            self._coming = in_order_by_processes(self._cropper, self._given(batch, self._step), self._n)
+            self._coming = in_order_by_processes(self._cropper, _given(self._items, batch, self._step), self._n)
         self._batch = batch
         size, spare = self._cropper.shape[0], self._cropper.transformer.spare
         data = spare.take(self._cropper.shape, np.dtype(np.uint8))
@@ -120,10 +125,18 @@ class CroppingProcesses:
             self._coming.close()
             self._coming = None
 
-    def _given(self, batch: int, step: int) -> Iterator[Given]:
-        for b in count(batch, step):
-            for item, what in enumerate(self._items(b)):
-                yield Given(b, item, what)
+
+def _given(items: WeakMethod[_Items], batch: int, step: int) -> Iterator[Given]:
+    """Yield what the processes get, from a batch on. It refers to nothing that refers to it."""
+    for b in count(batch, step):
+        for item, what in enumerate(_now(items, b)):
+            yield Given(b, item, what)
+
+
+def _now(items: WeakMethod[_Items], batch: int) -> list[tuple[Any, ...]]:
+    of_batch = items()
+    assert of_batch is not None, "its object asks for the batch"
+    return list(of_batch(batch))
 
 
 class CroppingBatches:

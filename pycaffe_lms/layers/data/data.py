@@ -162,7 +162,7 @@ class DataLayer(Layer):
         self._subtracted = None
         if self._pictures is not None and self._batches.as_bytes:
             shape = top_shapes[0]
-            self._subtracted = np.array(self._pictures.mean_planes(shape[1]))
+            self._subtracted = self._pictures.mean_planes(shape[1])
             self.scratch("pixels", shape, dtype=np.uint8, lives=Lives.MADE, backward=False)
             self.scratch("crops", (shape[0], 3), dtype=np.int32, lives=Lives.MADE, backward=False)
             self.scratch("mean", self._subtracted.shape, lives=Lives.MADE, backward=False)
@@ -172,26 +172,27 @@ class DataLayer(Layer):
 
     def forward(self, io: Pass) -> None:
         batch = self._take()
-        cropped = isinstance(batch, CroppedBatch)
-        if self._subtracted is not None and not cropped:
+        if isinstance(batch, CroppedBatch):
+            self._show_cropped(io, batch)
+        elif self._subtracted is None:
+            for top, values in zip(io.top, batch, strict=False):
+                np.copyto(top, values)
+        else:
             self._next, self._only_bytes, self._batches.as_bytes = batch, False, False
-            raise ShapesChanged  # the net asks `declare` again
-        tops = list(zip(io.top, batch, strict=False))
-        if cropped and self._subtracted is None:  # made before a batch that was not
-            assert self._pictures is not None, "which made it"
-            finish_pixels(batch.data, batch.crops, *self._numbers(batch.data.shape[1]), io.top[0])
-            tops = tops[1:]
-        elif self._subtracted is not None:
-            made = {"pixels": batch.data, "crops": batch.crops, "mean": self._subtracted}
-            tops = [*tops[1:], *((io.scratch[name], values) for name, values in made.items())]
-        for top, values in tops:
-            np.copyto(top, values)
+            raise ShapesChanged  # the net asks `declare` again, and then for this batch
         self._give_back(batch)
 
-    def _numbers(self, channels: int) -> tuple[np.ndarray, float]:
-        """Return the mean and the scale of `finish_pixels`."""
-        assert self._pictures is not None, "which made the batch"
-        return self._pictures.mean_planes(channels), self._pictures.scale
+    def _show_cropped(self, io: Pass, batch: CroppedBatch) -> None:
+        if self._subtracted is None:  # one that was made before the first batch that is not of bytes
+            assert self._pictures is not None, "which made the batch"
+            mean = self._pictures.mean_planes(batch.data.shape[1])
+            finish_pixels(batch.data, batch.crops, mean, self._pictures.scale, io.top[0])
+        else:
+            made = {"pixels": batch.data, "crops": batch.crops, "mean": self._subtracted}
+            for name, values in made.items():
+                np.copyto(io.scratch[name], values)
+        for top in io.top[1:]:
+            np.copyto(top, batch.labels)
 
     def finish(self, io: Pass) -> None:
         assert self._pictures is not None, "which made the batch"
