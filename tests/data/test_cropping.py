@@ -31,6 +31,7 @@ def encoded(k, side=SIDE):
 
 @pytest.fixture(autouse=True)
 def four_threads(monkeypatch):
+    monkeypatch.setattr(cropping, "_LEAST_VALUES", 1)
     for module in (batches, image_list):
         monkeypatch.setattr(module, "thread_count", lambda: 4)
 

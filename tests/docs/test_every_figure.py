@@ -66,8 +66,8 @@ COMMANDS = {
     ("docs/speed.md", "PyTorch had not compiled GoogLeNet after 90 s"): "`incore.py --peers compile`",
     (
         "docs/speed.md",
-        "With threads in place of processes bf16 had 5,437 images a second, and 5,206 where the host made float values, "
-        "too (0.78 and 0.76 of those in memory",
+        "With threads in place of processes bf16 had 5,437 images a second, and 5,206 where the host made float values"
+        ", too (0.78 and 0.76 of those in memory",
     ): "`python tools/bench/pictures.py --pictures 20000 --threads 8",
     ("docs/speed.md", "one plan took 172.2, 172.3, 174.5 and 176.9 ms"): "python tools/bench/lms.py",
     ("docs/speed.md", "With `--math bf16` ResNet-50 takes 0.68 and 1.69 ms"): "python tools/bench/inference.py",

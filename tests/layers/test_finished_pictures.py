@@ -10,6 +10,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.data.database.datum import encode_datum
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.feed import cropping
 from pycaffe_lms.formats.weights.blobproto import array_to_blobproto
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.ops.cpu.shape.pixels import finish_pixels
@@ -27,6 +28,11 @@ PLACES = {
 }
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 SHAPE = 3, 7, 9
+
+
+@pytest.fixture(autouse=True)
+def small_batches_too(monkeypatch):
+    monkeypatch.setattr(cropping, "_LEAST_VALUES", 1)
 
 
 @pytest.fixture
@@ -124,9 +130,10 @@ def test_they_are_made_again_from_their_bytes(source, device):
         solver.close()
 
 
-@pytest.mark.parametrize("batch, dtype", [(1, "float32"), (4, "float64")])
-def test_what_the_host_finishes(source, batch, dtype):
-    """Pictures whose size may change, and values that are not float32."""
+@pytest.mark.parametrize("batch, dtype, least", [(1, "float32", 1), (4, "float64", 1), (4, "float32", 4 * 189 + 1)])
+def test_what_the_host_finishes(source, monkeypatch, batch, dtype, least):
+    """Pictures whose size may change, values that are not float32, and batches too small to be worth it."""
+    monkeypatch.setattr(cropping, "_LEAST_VALUES", least)
     solver = make(net(source, "mirror: true", batch), PLACES["sim"], dtype=dtype)
     try:
         solver.step(2)

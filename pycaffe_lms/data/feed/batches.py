@@ -19,7 +19,7 @@ from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
-from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for
+from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for, worth_finishing
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class DatumBatches(CroppingBatches):
         source, backend: as `open_database`.
         dtype: of data and labels, float32 or float64.
         seed: determines, with rank, batch and item, crops and mirroring.
-        as_bytes: make batches of bytes, if the first picture is one.
+        as_bytes: make batches of bytes, if the first picture is one and they are large.
         by_processes: let processes decode and crop these where that pays, not threads.
     Raises: DataError where the database or its first record cannot be read.
     """
@@ -135,12 +135,12 @@ class DatumBatches(CroppingBatches):
         self._database.seek(0)
         if (self._transformer.force_color or self._transformer.force_gray) and not datum.encoded:
             _log.warning("%s: force_color and force_gray act on encoded pictures only; these are raw", self.source)
-        self.as_bytes = self.as_bytes and array.dtype == np.uint8
         shape = self._transformer.output_shape(array.shape, where=where)
+        whole = (self._batch_size, *shape)
+        self.as_bytes = self.as_bytes and array.dtype == np.uint8 and worth_finishing(whole)
         may = self.as_bytes and self._by_processes
         processes = processes_for(array, datum.encoded, thread_count()) if may else 0
         if processes:
-            whole = (self._batch_size, *shape)
             cropper = Cropper(self._reads, self._transformer, whole, self._seed, self._stream, _FIX)
             self._cropping = CroppingProcesses(cropper, self._records, processes)
         return shape

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakMethod
 
@@ -19,9 +20,17 @@ import numpy as np
 from ..transform.processes import in_order_by_processes
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng
 
+_LEAST_VALUES = (
+    1 << 18
+)  # of a batch: as floats, 1 MiB crosses the link in the time that it takes to begin a kernel or two
 _LEAST_PIXELS = 128 * 128  # of a picture: a smaller one is decoded in the time that a process's answer takes
 _LEAST_THREADS = 4
 _MOST = 8  # processes: they make more pictures than one thread can take
+
+
+def worth_finishing(shape: tuple[int, ...]) -> bool:
+    """Return whether a GPU shall finish batches of this shape: whether they are large enough."""
+    return prod(shape) >= _LEAST_VALUES
 
 
 def processes_for(picture: np.ndarray, encoded: bool, threads: int) -> int:

@@ -19,7 +19,7 @@ from ...formats.rawfile import open_text
 from ...ops.cpu.threads import thread_count
 from ..transform.picture import decode_picture, read_picture, resize_picture
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
-from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for
+from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for, worth_finishing
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
@@ -123,7 +123,7 @@ class ImageBatches(CroppingBatches):
         size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
         rand_skip: above 0, start at a random picture among the first `rand_skip`.
         seed: determines, with rank, epoch, batch and item, order, start, crops and mirroring.
-        as_bytes: make batches of bytes.
+        as_bytes: make batches of bytes, if they are large.
         by_processes: let processes read and crop these where that pays, not threads.
     Raises: DataError where the first picture cannot be read; LayerParamError for a rand_skip beyond the list.
     """
@@ -157,14 +157,14 @@ class ImageBatches(CroppingBatches):
         self._is_color = is_color
         self._size = size
         self._dtype = np.dtype(dtype)
-        self.as_bytes = as_bytes
         self._stream = rank
         self.stride = batch_size
         self._seed = seed
         self.index = ListOrder(len(images), shuffle=shuffle, rand_skip=rand_skip, seed=seed, stream=rank).index
         array, _, where = self._read(self.index(0))
         self._item_shape = transformer.output_shape(array.shape, where=where)
-        processes = processes_for(array, True, thread_count()) if as_bytes and by_processes else 0
+        self.as_bytes = as_bytes and worth_finishing(self.shape)
+        processes = processes_for(array, True, thread_count()) if self.as_bytes and by_processes else 0
         if processes:
             read = partial(read_listed, self._is_color, self._size)
             cropper = Cropper(read, transformer, self.shape, seed, self._stream, _FIX)

@@ -1,7 +1,7 @@
 """Data: batches of the Datum records in a database, which a thread reads and transforms ahead.
 
-For a net on a GPU the host decodes and crops pictures; the GPU mirrors them, subtracts the mean and scales. Bytes are a
-quarter of what would cross the link, and the results are the same to the bit.
+For a net on a GPU the host decodes and crops pictures; if there are many, the GPU mirrors them, subtracts the mean and
+scales. Bytes are a quarter of what would cross the link, and the results are the same to the bit.
 Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 """
 
