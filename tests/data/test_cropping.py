@@ -12,7 +12,7 @@ import pytest
 
 from pycaffe_lms.data.database.datum import encode_datum
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb
-from pycaffe_lms.data.feed import batches, cropping, image_list
+from pycaffe_lms.data.feed import cropping
 from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.data.feed.image_list import ImageBatches, ImageList
 from pycaffe_lms.data.transform.transformer import CroppedBatch, DataTransformer
@@ -32,8 +32,7 @@ def encoded(k, side=SIDE):
 @pytest.fixture(autouse=True)
 def four_threads(monkeypatch):
     monkeypatch.setattr(cropping, "_LEAST_VALUES", 1)
-    for module in (batches, image_list):
-        monkeypatch.setattr(module, "thread_count", lambda: 4)
+    monkeypatch.setattr(cropping, "thread_count", lambda: 4)
 
 
 @pytest.fixture

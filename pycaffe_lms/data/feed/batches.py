@@ -14,12 +14,11 @@ from functools import partial
 import numpy as np
 
 from ...errors import Where
-from ...ops.cpu.threads import thread_count
 from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
-from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for, worth_finishing
+from .cropping import Cropper, CroppingBatches
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +66,13 @@ class DatumBatches(CroppingBatches):
         self._batch_size = batch_size
         self._transformer = transformer
         self._dtype = np.dtype(dtype)
-        self.as_bytes, self._by_processes = as_bytes, by_processes
         self._seed = seed
         self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
         self._stream = rank
         self.stride = batch_size * self._ranks
         self._database = open_database(source, backend)
         try:
-            self._item_shape = self._first_shape()
+            self._item_shape = self._first_shape(as_bytes, by_processes)
         except BaseException:
             self._database.close()
             raise
@@ -129,7 +127,7 @@ class DatumBatches(CroppingBatches):
         """Decode the first record."""
         return _decode(self.source, self._transformer.force_color, self._transformer.force_gray, key, record)
 
-    def _first_shape(self) -> tuple[int, int, int]:
+    def _first_shape(self, as_bytes: bool, by_processes: bool) -> tuple[int, int, int]:
         self._database.seek(0)
         datum, array, where = self._decode(*self._database.next())
         self._database.seek(0)
@@ -137,12 +135,8 @@ class DatumBatches(CroppingBatches):
             _log.warning("%s: force_color and force_gray act on encoded pictures only; these are raw", self.source)
         shape = self._transformer.output_shape(array.shape, where=where)
         whole = (self._batch_size, *shape)
-        self.as_bytes = self.as_bytes and array.dtype == np.uint8 and worth_finishing(whole)
-        may = self.as_bytes and self._by_processes
-        processes = processes_for(array, datum.encoded, thread_count()) if may else 0
-        if processes:
-            cropper = Cropper(self._reads, self._transformer, whole, self._seed, self._stream, _FIX)
-            self._cropping = CroppingProcesses(cropper, self._records, processes)
+        cropper = Cropper(self._reads, self._transformer, whole, self._seed, self._stream, _FIX)
+        self.choose(array, datum.encoded, cropper, self._records, as_bytes=as_bytes, by_processes=by_processes)
         return shape
 
 

@@ -17,6 +17,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
+from ...ops.cpu.threads import thread_count
 from ..transform.processes import in_order_by_processes
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng
 
@@ -51,11 +52,11 @@ class Given(NamedTuple):
 
 
 class Cropped(NamedTuple):
-    """Hold the pixels of a picture, uint8 (C, h, w), its label, and its crop, three int32 as in a `CroppedBatch`."""
+    """Hold the pixels of a picture, uint8 (C, h, w), its label, and its row of a `CroppedBatch`'s crops."""
 
     pixels: bytes
     label: int
-    crop: bytes
+    crop: list[int]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Cropper:
         pixels = np.empty(self.shape[1:], np.uint8)
         transform, crops = _of_batch(self, given.batch)
         transform(given.item, array, pixels, where)
-        return Cropped(pixels.tobytes(), label, crops[given.item].tobytes())
+        return Cropped(pixels.tobytes(), label, crops[given.item].tolist())
 
 
 @lru_cache(maxsize=2)
@@ -122,7 +123,7 @@ class CroppingProcesses:
                     self.close()
                     return None
                 data[item] = np.frombuffer(found.pixels, np.uint8).reshape(data.shape[1:])
-                labels[item], crops[item] = found.label, np.frombuffer(found.crop, np.int32)
+                labels[item], crops[item] = found.label, found.crop
         except BaseException:
             self.close()
             raise
@@ -138,11 +139,11 @@ class CroppingProcesses:
 def _given(items: WeakMethod[_Items], batch: int, step: int) -> Iterator[Given]:
     """Yield what the processes get, from a batch on. It refers to nothing that refers to it."""
     for b in count(batch, step):
-        for item, what in enumerate(_now(items, b)):
+        for item, what in enumerate(_items_of(items, b)):
             yield Given(b, item, what)
 
 
-def _now(items: WeakMethod[_Items], batch: int) -> list[tuple[Any, ...]]:
+def _items_of(items: WeakMethod[_Items], batch: int) -> list[tuple[Any, ...]]:
     of_batch = items()
     assert of_batch is not None, "its object asks for the batch"
     return list(of_batch(batch))
@@ -169,6 +170,28 @@ class CroppingBatches:
         if first != self._first:
             self.close_processes()  # which read other pictures ahead
         self._first = first
+
+    def choose(
+        self,
+        picture: np.ndarray,
+        encoded: bool,
+        cropper: Cropper,
+        items: _Items,
+        *,
+        as_bytes: bool,
+        by_processes: bool,
+    ) -> None:
+        """Choose what batches are, and who makes them.
+
+        Args:
+            picture: the first one, (C, H, W). encoded: whether it had to be decoded.
+            cropper, items: as `CroppingProcesses` takes them.
+            as_bytes: a `CroppedBatch` may be made. by_processes: processes may make it.
+        """
+        self.as_bytes = as_bytes and picture.dtype == np.uint8 and worth_finishing(cropper.shape)
+        processes = processes_for(picture, encoded, thread_count()) if self.as_bytes and by_processes else 0
+        if processes:
+            self._cropping = CroppingProcesses(cropper, items, processes)
 
     def cropped_by_processes(self, batch: int, dtype: np.dtype) -> CroppedBatch | None:
         """Return a batch that processes made, None where they do not."""

@@ -16,10 +16,9 @@ import numpy as np
 
 from ...errors import DataError, LayerParamError, Where
 from ...formats.rawfile import open_text
-from ...ops.cpu.threads import thread_count
 from ..transform.picture import decode_picture, read_picture, resize_picture
 from ..transform.transformer import CroppedBatch, DataTransformer, Item, batch_rng, cropped_batch, transformed_batch
-from .cropping import Cropper, CroppingBatches, CroppingProcesses, processes_for, worth_finishing
+from .cropping import Cropper, CroppingBatches
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
@@ -163,12 +162,9 @@ class ImageBatches(CroppingBatches):
         self.index = ListOrder(len(images), shuffle=shuffle, rand_skip=rand_skip, seed=seed, stream=rank).index
         array, _, where = self._read(self.index(0))
         self._item_shape = transformer.output_shape(array.shape, where=where)
-        self.as_bytes = as_bytes and worth_finishing(self.shape)
-        processes = processes_for(array, True, thread_count()) if self.as_bytes and by_processes else 0
-        if processes:
-            read = partial(read_listed, self._is_color, self._size)
-            cropper = Cropper(read, transformer, self.shape, seed, self._stream, _FIX)
-            self._cropping = CroppingProcesses(cropper, self._items, processes)
+        read = partial(read_listed, self._is_color, self._size)
+        cropper = Cropper(read, transformer, self.shape, seed, self._stream, _FIX)
+        self.choose(array, True, cropper, self._items, as_bytes=as_bytes, by_processes=by_processes)
 
     @property
     def records(self) -> int:

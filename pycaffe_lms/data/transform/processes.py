@@ -104,13 +104,14 @@ class _Child:
                 env=child_environment(),
                 pass_fds=() if self._shared < 0 else (self._shared,),
             )
-        except BaseException as error:
+        except OSError as error:
             self._close_shared()
-            if isinstance(error, OSError):
-                raise DataError(
-                    f"a process that reads pictures cannot start: {error.strerror or error}",
-                    fix="free memory or let the user have more processes, or set OMP_NUM_THREADS=1 to use none",
-                ) from error
+            raise DataError(
+                f"a process that reads pictures cannot start: {error.strerror or error}",
+                fix="free memory or let the user have more processes, or set OMP_NUM_THREADS=1 to use none",
+            ) from error
+        except BaseException:
+            self._close_shared()
             raise
         self._widen()
         self.ask(work)

@@ -52,7 +52,7 @@ class DataLayer(Layer):
     batch's number, so a resumed run gets the same batches as an uninterrupted one. On another number of ranks, or with
     another batch_size, it goes on with the next record. data_param.prefetch batches are prepared ahead, by as many
     threads as OMP_NUM_THREADS or the CPU's cores allow; encoded pictures of 128 x 128 pixels or more for a net on a GPU
-    by up to 8 processes.
+    by up to 8 processes. A GPU gets large batches as cropped bytes; it mirrors them, subtracts the mean and scales.
     Raises: DataError for a missing or damaged database (with the key); LayerParamError without source or batch_size.
     """
 

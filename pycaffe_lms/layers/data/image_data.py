@@ -23,7 +23,7 @@ class ImageDataLayer(DataLayer):
     batch_size 1.
     Every rank reads the whole list. In a TRAIN net ranks draw different orders, starts (rand_skip) and crops. All draws
     depend only on the layer's seed, the rank and the numbers of epoch and batch: a resumed run gets the same batches as
-    an uninterrupted one. data_param.prefetch batches (default 4) are prepared ahead.
+    an uninterrupted one. data_param.prefetch batches (default 4) are prepared ahead; a GPU finishes them as Data's.
     Raises: LayerParamError for impossible fields; DataError for a list or picture that cannot be read (with the line);
     MissingDependency without OpenCV.
     """

@@ -115,7 +115,9 @@ class ProgramBuilder:
                 found += finish
                 finish = []
             found += steps
-            finish += [s] if (s := finish_step(self.graph, node)) is not None else []
+            last = finish_step(self.graph, node)
+            if last is not None:
+                finish.append(last)
         found += finish
         return with_views(self.graph, found) if fused else found
 
